@@ -1,0 +1,26 @@
+"""Differentially private spectral decomposition: eigenvectors, PCA and truncated SVD."""
+
+from dpspectral.estimators import PrivatePCA, PrivateTruncatedSVD
+from dpspectral.power import Result, power_method
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoundedRows",
+    "Budget",
+    "BudgetExceeded",
+    "Interaction",
+    "Ledger",
+    "NotPrivate",
+    "PrivatePCA",
+    "PrivateTruncatedSVD",
+    "Release",
+    "Result",
+    "SymmetricUpdate",
+    "User",
+    "power_method",
+]

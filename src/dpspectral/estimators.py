@@ -1,0 +1,262 @@
+"""The scikit-learn face: private PCA and truncated SVD that fit into a Pipeline."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpspectral.moments import private_count, private_mean
+from dpspectral.power import Result, run, warn_large_delta
+from dpspectral.privacy import checks
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, Unit
+from dpspectral.source import Curator, chosen_noise, restarted
+
+_COUNT_SHARE = 0.01  # of μ², for the number of rows where it is neither public nor declared
+
+
+class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What both estimators share: spending the budget, and the linear map afterwards."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+    def _open(self, X: Any) -> tuple[Any, Budget, Ledger]:
+        """Validated data, the budget of this fit, and the ledger it goes to. Nothing is released here."""
+        for name in ("epsilon", "delta"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} is missing: it is always your choice, pass {type(self).__name__}({name}=...)")
+        budget = Budget(self.epsilon, self.delta)
+        data = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        n = data.shape[1]
+        if checks.integer("n_components", self.n_components, low=1) > n:
+            raise ValueError(f"n_components={self.n_components} is more than n_features={n}")
+        if self.n_samples is not None:
+            checks.integer("n_samples", self.n_samples, low=1)
+        warn_large_delta(budget, self.n_samples, stacklevel=4)
+        return data, budget, Ledger(budget) if self.ledger is None else self.ledger
+
+    def _iterate(self, source: Curator, mu: float, ledger: Ledger) -> Result:
+        return run(
+            source,
+            self.n_components,
+            mu=mu,
+            ledger=ledger,
+            iterations=self.iterations,
+            oversampling=self.oversampling,
+            random_state=self.random_state,
+        )
+
+    def _keep(self, result: Result, count: int) -> None:
+        self.components_: NDArray[np.float64] = result.components.T
+        self.explained_variance_: NDArray[np.float64] = result.eigenvalues / count
+        self.singular_values_: NDArray[np.float64] = np.sqrt(result.eigenvalues)
+        self.n_samples_: int = count
+        self.ledger_: Ledger = result.ledger
+        self.private_: bool = result.private
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def _shift(self) -> NDArray[np.float64]:
+        """What was subtracted from the rows."""
+        return np.zeros(self.components_.shape[1])
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Coordinates of the rows in the private basis. Not itself private: it shows the rows it is given."""
+        check_is_fitted(self)
+        data = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(data @ self.components_.T) - self._shift() @ self.components_.T
+
+    def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows back from their coordinates."""
+        check_is_fitted(self)
+        return np.asarray(X, dtype=np.float64) @ self.components_ + self._shift()
+
+
+class PrivatePCA(_PrivateDecomposition):
+    """Principal components under (ε, δ)-differential privacy for every row.
+
+    Rows are centred, then clipped to ℓ2 norm `norm`. All of it, mean included, is paid from one budget.
+
+    Parameters
+    ----------
+    n_components : int
+    norm : float
+        Public bound; longer rows are clipped to it. Required.
+    epsilon, delta : float
+        The budget of one fit. Required.
+    mean : "private", "none" or array
+        Centre by a private mean of the clipped rows (paid with `mean_share` of μ²), not at all, or by a public vector.
+    mean_share : float
+    neighbours : "add-remove" or "replace"
+    n_samples : int, optional
+        Declared number of rows. Without it (and unless rows are replaced) a noisy count is released with 1% of μ².
+    iterations, oversampling, random_state, ledger, noise : as in `power_method`
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features)
+    explained_variance_ : (n_components,)
+        Private estimates of the variance of the clipped, centred rows along each component.
+    mean_ : (n_features,)
+    ledger_ : Ledger
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpspectral import PrivatePCA
+    >>> X = np.random.default_rng(0).normal(size=(2000, 10)) * np.arange(10, 0, -1) / 20
+    >>> pca = PrivatePCA(n_components=2, norm=2.0, epsilon=1.0, delta=1e-6).fit(X)
+    >>> pca.transform(X).shape, round(pca.ledger_.epsilon(), 3)
+    ((2000, 2), 1.0)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        norm: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        mean: Any = "private",
+        mean_share: float = 0.1,
+        neighbours: str = "add-remove",
+        n_samples: int | None = None,
+        iterations: int = 3,
+        oversampling: int | None = None,
+        random_state: int | None = None,
+        ledger: Ledger | None = None,
+        noise: NotPrivate | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.norm = norm
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mean = mean
+        self.mean_share = mean_share
+        self.neighbours = neighbours
+        self.n_samples = n_samples
+        self.iterations = iterations
+        self.oversampling = oversampling
+        self.random_state = random_state
+        self.ledger = ledger
+        self.noise = noise
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Spend the budget on a basis of X."""
+        unit = BoundedRows(norm=self.norm, neighbours=self.neighbours)
+        share = checks.real("mean_share", self.mean_share, low=0, high=1)
+        data, budget, ledger = self._open(X)
+        reproducible = restarted(self.noise)
+        noise = chosen_noise(reproducible)
+        ledger.require(unit.relation, budget.mu)
+        n = data.shape[1]
+        centre: NDArray[np.float64] | None = None
+        spent = 0.0  # share of μ²
+        count = self.n_samples
+        if isinstance(self.mean, str):
+            checks.choice("mean", self.mean, ("private", "none"))
+        else:
+            centre = np.asarray(self.mean, dtype=np.float64)
+            if centre.shape != (n,) or not np.isfinite(centre).all():
+                raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got shape {centre.shape}")
+        if isinstance(self.mean, str) and self.mean == "private":
+            spent = share
+            centre, found = private_mean(data, unit, budget.mu * math.sqrt(share), ledger, noise)
+            count = found if count is None else count
+        elif count is None and self.neighbours == "replace":
+            count = data.shape[0]
+        elif count is None:
+            spent = _COUNT_SHARE
+            count = private_count(data.shape[0], unit.relation, budget.mu * math.sqrt(spent), ledger, noise)
+        source = Curator(data, unit, noise=reproducible, centre=centre)
+        self._keep(self._iterate(source, budget.mu * math.sqrt(1 - spent), ledger), count)
+        self.mean_ = np.zeros(n) if centre is None else centre
+        return self
+
+    def _shift(self) -> NDArray[np.float64]:
+        return self.mean_
+
+
+class PrivateTruncatedSVD(_PrivateDecomposition):
+    """Leading right singular vectors of a (sparse) matrix under differential privacy, without centring.
+
+    Parameters
+    ----------
+    n_components : int
+    unit : Interaction, User or BoundedRows
+        Who is protected. Required. 0/1 data is weighted by the unit's public weight of each row's degree.
+    epsilon, delta : float
+        The budget of one fit. Required.
+    n_samples : int, optional
+        Declared number of rows. Without it a noisy count is released with 1% of μ², unless the unit makes it public.
+    iterations, oversampling, random_state, ledger, noise : as in `power_method`
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features)
+    explained_variance_ : (n_components,)
+        Private estimates of the mean square of the (weighted or clipped) rows along each component.
+    singular_values_ : (n_components,)
+    ledger_ : Ledger
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        unit: Unit | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        n_samples: int | None = None,
+        iterations: int = 3,
+        oversampling: int | None = None,
+        random_state: int | None = None,
+        ledger: Ledger | None = None,
+        noise: NotPrivate | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.unit = unit
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_samples = n_samples
+        self.iterations = iterations
+        self.oversampling = oversampling
+        self.random_state = random_state
+        self.ledger = ledger
+        self.noise = noise
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Spend the budget on a basis of X."""
+        unit = self.unit
+        if not isinstance(unit, Unit) or isinstance(unit, SymmetricUpdate):
+            raise ValueError(
+                f"unit must say who is protected: Interaction(floor=...), User() or BoundedRows(norm=...), got {unit!r}"
+            )
+        data, budget, ledger = self._open(X)
+        source = Curator(data, unit, noise=restarted(self.noise))  # raises on bad data before anything is released
+        ledger.require(unit.relation, budget.mu)
+        spent, count = 0.0, self.n_samples
+        if count is None and (isinstance(unit, Interaction) or unit.neighbours == "replace"):
+            count = source.rows
+        elif count is None:
+            spent = _COUNT_SHARE
+            count = private_count(source.rows, unit.relation, budget.mu * math.sqrt(spent), ledger, source.noise)
+        self._keep(self._iterate(source, budget.mu * math.sqrt(1 - spent), ledger), count)
+        return self
+
+
+__all__ = ["PrivatePCA", "PrivateTruncatedSVD"]

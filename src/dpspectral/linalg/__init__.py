@@ -1,0 +1,1 @@
+"""Plain numerics: exact integer products, orthonormal bases. Nothing here knows about privacy."""

@@ -1,0 +1,116 @@
+"""Fused loops over rows. Integer sums do not depend on order, so any split over threads gives the same bits.
+
+`divide` rounds to the nearest integer (ties upward) by exact integer arithmetic: (v + 2^(shift−1)) >> shift.
+The number of columns stays a run-time value: specialising kernels to it was several times slower.
+"""
+# mypy: disable-error-code="no-untyped-def"
+
+import numba
+import numpy as np
+
+
+@numba.njit(nogil=True, cache=True)
+def binary_gram(indptr, indices, weights, X, shift, Y):
+    """Y += Σ_u r_u · divide(W_d · r_uᵀX) over the CSR rows of a 0/1 matrix. X and Y share an integer type."""
+    p = X.shape[1]
+    half = np.int64(1) << np.int64(shift) >> np.int64(1)
+    q = np.empty(p, X.dtype)
+    for u in range(indptr.size - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        if start == stop:
+            continue
+        q[:] = 0
+        for e in range(start, stop):
+            i = indices[e]
+            for j in range(p):
+                q[j] += X[i, j]
+        w = weights[stop - start]
+        for j in range(p):
+            q[j] = (np.int64(q[j]) * w + half) >> shift
+        for e in range(start, stop):
+            i = indices[e]
+            for j in range(p):
+                Y[i, j] += q[j]
+
+
+@numba.njit(nogil=True, cache=True)
+def nonzero_columns(block, indptr, indices):
+    """CSR pattern of a small dense block; returns the number of entries."""
+    count = 0
+    indptr[0] = 0
+    for u in range(block.shape[0]):
+        for i in range(block.shape[1]):
+            if block[u, i] != 0:
+                indices[count] = i
+                count += 1
+        indptr[u + 1] = count
+    return count
+
+
+@numba.njit(nogil=True, cache=True)
+def clip_row(x, norm, l1, bits, out):
+    """The row clipped to ‖x‖₂ ≤ norm and ‖x‖₁ ≤ l1·norm, in units of norm·2^−bits, rounded towards zero.
+
+    Sequential sums, so the result depends on the row alone, and zeros make no difference. The integers themselves are
+    checked against the bound, whatever floating point did before.
+    """
+    top = 0.0
+    for i in range(x.size):
+        top = max(top, abs(x[i]))
+    if top == 0.0:
+        out[:] = 0
+        return
+    squares, absolute = 0.0, 0.0
+    for i in range(x.size):
+        t = x[i] / top
+        squares += t * t
+        absolute += abs(t)
+    ratio = top / norm  # may be infinite: then the row is clipped
+    factor = min(1.0 / np.sqrt(squares), l1 / absolute)
+    clipped = ratio > factor
+    one = 2.0**bits
+    limit2, limit1 = one * one, l1 * one
+    while True:
+        sum2, sum1 = 0.0, 0.0  # integers below 2^53, hence exact
+        for i in range(x.size):
+            t = np.trunc(x[i] / top * factor * one) if clipped else np.trunc(x[i] / norm * one)
+            out[i] = t
+            sum2 += t * t
+            sum1 += abs(t)
+        if sum2 <= limit2 and sum1 <= limit1:
+            return
+        if not clipped:
+            clipped, factor = True, min(ratio, factor)
+        factor *= 1.0 - 2.0**-40
+
+
+@numba.njit(nogil=True, cache=True)
+def clip_rows(block, norm, l1, bits, out):
+    for u in range(block.shape[0]):
+        clip_row(block[u], norm, l1, bits, out[u])
+
+
+@numba.njit(nogil=True, cache=True)
+def sparse_row_gram(indptr, indices, values, norm, l1, bits, X, shift, Y):
+    """Y += Σ_u x_u · divide(x_uᵀX) over CSR rows, clipped and put on integers as they pass by."""
+    p = X.shape[1]
+    half = np.int64(1) << np.int64(shift) >> np.int64(1)
+    longest = 0
+    for u in range(indptr.size - 1):
+        longest = max(longest, indptr[u + 1] - indptr[u])
+    row = np.empty(longest)
+    q = np.empty(p, np.int64)
+    for u in range(indptr.size - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        clip_row(values[start:stop], norm, l1, bits, row[: stop - start])
+        q[:] = 0
+        for e in range(start, stop):
+            i, x = indices[e], np.int64(row[e - start])
+            for j in range(p):
+                q[j] += x * X[i, j]
+        for j in range(p):
+            q[j] = (q[j] + half) >> shift
+        for e in range(start, stop):
+            i, x = indices[e], np.int64(row[e - start])
+            for j in range(p):
+                Y[i, j] += x * q[j]

@@ -1,0 +1,258 @@
+"""Exact integer products A·X for the kinds of data there are.
+
+Each operator answers `product(X, shift)`: an int64 matrix that is a function of the data as a set of rows, the integer
+matrix X and the shift, and of nothing else: not of thread count, block size, row order or storage format. Data is read
+in row blocks and used in place; no n × n matrix and no second copy is made.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dpspectral.linalg import kernels
+
+Ints = NDArray[np.signedinteger]
+Progress = Callable[[float], None]  # called with the finished fraction of one product
+
+_TILE = 64  # columns at a time: X and Y tiles stay in the cache
+_BLOCK_BYTES = 1 << 22
+
+
+def _silent(_: float) -> None:
+    pass
+
+
+class Operator(Protocol):
+    n: int
+
+    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+        """A·X, every contribution divided by 2^shift and rounded."""
+
+
+def _check_width(bound: float, what: str) -> None:
+    if bound >= 2.0**62:
+        raise OverflowError(f"{what} could reach {bound:.3g}, beyond 64-bit integers; use a coarser grid")
+
+
+def _in_threads(
+    threads: int, blocks: list[tuple[int, int]], work: Callable[[int, int, int], None], progress: Progress
+) -> None:
+    """work(slot, start, stop) for every block, each slot on one thread. Ctrl-C stops between blocks."""
+    queue, lock, stop = iter(blocks), threading.Lock(), threading.Event()
+    total, done = max(blocks[-1][1], 1), [0]
+
+    def run(slot: int) -> None:
+        while not stop.is_set():
+            with lock:
+                block = next(queue, None)
+            if block is None:
+                return
+            work(slot, *block)
+            done[0] += block[1] - block[0]
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(run, slot) for slot in range(threads)]
+        try:
+            for future in futures:
+                while True:
+                    try:
+                        future.result(timeout=0.1)
+                        break
+                    except TimeoutError:
+                        progress(done[0] / total)
+        except BaseException:
+            stop.set()
+            raise
+
+
+def _row_blocks(rows: int, size: int) -> list[tuple[int, int]]:
+    return [(start, min(start + size, rows)) for start in range(0, rows, max(size, 1))]
+
+
+class BinaryGram:
+    """Σ_u w(d_u) r_u r_uᵀ for 0/1 rows, with integer weights W_d for d = 0..n.
+
+    `rows` is a CSR matrix whose stored entries are the ones (its values are not read), or a dense array.
+    """
+
+    def __init__(
+        self, rows: Any, weights: NDArray[np.int64], *, threads: int | None = None, block_rows: int | None = None
+    ) -> None:
+        self.rows, self.weights = rows, weights
+        self.n = int(rows.shape[1])
+        self.threads = threads or os.cpu_count() or 1
+        self.block_rows = block_rows or (4096 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
+
+    def _width(self, X: Ints, shift: int) -> type[np.signedinteger]:
+        """int32 where no intermediate value can leave it, else int64. The result is the same."""
+        d = np.arange(self.n + 1, dtype=np.float64)
+        top = float(np.abs(X).max())
+        column = float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
+        sums = np.minimum(d * top, np.sqrt(d) * column)  # |r ᵀx_j| for d ones
+        weighted = sums * self.weights
+        _check_width(float(weighted.max()) + 2.0 ** (shift - 1), "a weighted row sum")
+        entry = float((weighted * 2.0**-shift).max()) + 1
+        result = self.rows.shape[0] * entry
+        _check_width(result, "the product")
+        return np.int32 if max(float(sums.max()), entry, result) < 2.0**31 - 1 else np.int64
+
+    def _pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
+        """indptr and indices of some rows."""
+        if sp.issparse(self.rows):
+            indptr = self.rows.indptr[start : stop + 1].astype(np.int64)
+            return indptr - indptr[0], self.rows.indices[indptr[0] : indptr[-1]]
+        block = np.ascontiguousarray(self.rows[start:stop] != 0)
+        indptr = np.empty(stop - start + 1, dtype=np.int64)
+        indices = np.empty(block.size, dtype=np.int32)
+        count = kernels.nonzero_columns(block, indptr, indices)
+        return indptr, indices[:count]
+
+    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+        p, dtype = X.shape[1], self._width(X, shift)
+        blocks = _row_blocks(self.rows.shape[0], self.block_rows)
+        threads = min(self.threads, len(blocks))
+        Y = np.empty((self.n, p), dtype=np.int64)
+        tiles = range(0, p, _TILE)
+        for number, first in enumerate(tiles):
+            part = np.ascontiguousarray(X[:, first : first + _TILE], dtype=dtype)
+            sums = np.zeros((threads, *part.shape), dtype=dtype)
+
+            def work(slot: int, start: int, stop: int, part: Ints = part, sums: Ints = sums) -> None:
+                kernels.binary_gram(*self._pattern(start, stop), self.weights, part, shift, sums[slot])
+
+            _in_threads(threads, blocks, work, lambda f, number=number: progress((number + f) / len(tiles)))  # type: ignore[misc]
+            for other in sums[1:]:
+                sums[0] += other
+            Y[:, first : first + _TILE] = sums[0]
+        progress(1.0)
+        return Y
+
+
+class RowGram:
+    """Σ_u x_u x_uᵀ for real rows, minus an optional public centre, clipped to `norm` and put on integers.
+
+    Sparse rows without a centre go through the fused kernel; everything else through float64 matrix products of
+    integers below 2^53, which are exact.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        norm: float,
+        *,
+        bits: int,
+        l1: float = np.inf,
+        centre: NDArray[np.float64] | None = None,
+        threads: int | None = None,
+        block_rows: int | None = None,
+    ) -> None:
+        self.rows, self.norm, self.l1, self.bits, self.centre = rows, float(norm), float(l1), bits, centre
+        self.n = int(rows.shape[1])
+        self.threads = threads or os.cpu_count() or 1
+        self.block_rows = block_rows or max(1, min(4096, _BLOCK_BYTES // (8 * self.n)))
+
+    def _dense_blocks(self) -> Iterator[NDArray[np.float64]]:
+        """Clipped integer rows, block by block."""
+        for start, stop in _row_blocks(self.rows.shape[0], self.block_rows):
+            block = self.rows[start:stop]
+            block = np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
+            if self.centre is not None:
+                block = block - self.centre
+            out = np.empty(block.shape)
+            kernels.clip_rows(np.ascontiguousarray(block), self.norm, self.l1, self.bits, out)
+            yield out
+
+    def row_sum(self) -> NDArray[np.int64]:
+        """Σ_u x_u in units of norm·2^−bits."""
+        total = np.zeros(self.n, dtype=np.int64)
+        for block in self._dense_blocks():
+            total += block.sum(axis=0).astype(np.int64)  # integers far below 2^53
+        return total
+
+    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+        column = float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
+        projection = 2.0**self.bits * column
+        result = self.rows.shape[0] * 2.0**self.bits * (projection * 2.0**-shift + 1)
+        _check_width(max(projection, result), "the product")
+        if sp.issparse(self.rows) and self.centre is None:
+            return self._sparse_product(X, shift, progress)
+        if max(projection, self.block_rows * 2.0**self.bits * (projection * 2.0**-shift + 1)) >= 2.0**52:
+            raise OverflowError("the grid is too fine for exact float64 products of dense rows; use fewer extra bits")
+        real = X.astype(np.float64)
+        Y = np.zeros(X.shape, dtype=np.int64)
+        for number, block in enumerate(self._dense_blocks()):
+            q = np.floor((block @ real) * 2.0**-shift + (0.5 if shift else 0.0))
+            Y += (block.T @ q).astype(np.int64)
+            progress(min(1.0, (number + 1) * self.block_rows / self.rows.shape[0]))
+        return Y
+
+    def _sparse_product(self, X: Ints, shift: int, progress: Progress) -> NDArray[np.int64]:
+        blocks = _row_blocks(self.rows.shape[0], self.block_rows)
+        threads = min(self.threads, len(blocks))
+        sums = np.zeros((threads, *X.shape), dtype=np.int64)
+        wide = X.astype(np.int64)
+
+        def work(slot: int, start: int, stop: int) -> None:
+            indptr = self.rows.indptr[start : stop + 1].astype(np.int64)
+            part = slice(indptr[0], indptr[-1])
+            values = self.rows.data[part].astype(np.float64)
+            indptr -= indptr[0]
+            kernels.sparse_row_gram(
+                indptr, self.rows.indices[part], values, self.norm, self.l1, self.bits, wide, shift, sums[slot]
+            )
+
+        _in_threads(threads, blocks, work, progress)
+        for other in sums[1:]:
+            sums[0] += other
+        total: NDArray[np.int64] = sums[0]
+        return total
+
+
+class SymmetricMatrix:
+    """A symmetric matrix given entry by entry, all entries multiples of a power-of-two grid."""
+
+    def __init__(self, A: Any, grid: float, *, block_rows: int | None = None) -> None:
+        self.A, self.grid = A, grid
+        self.n = int(A.shape[0])
+        self.block_rows = block_rows or max(1, _BLOCK_BYTES // (8 * self.n))
+
+    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+        Y = np.empty(X.shape, dtype=np.int64)
+        top = float(np.abs(X).max())
+        half = (1 << shift) >> 1
+        for start, stop in _row_blocks(self.n, self.block_rows):
+            block = self.A[start:stop] / self.grid  # exact: the grid is a power of two
+            reach = float(abs(block).sum(axis=1).max()) * top
+            _check_width(reach, "the product")
+            if reach < 2.0**52:
+                part = np.asarray(block @ X.astype(np.float64)).astype(np.int64)
+            else:
+                part = np.asarray(block.astype(np.int64) @ X.astype(np.int64))
+            Y[start:stop] = (part + half) >> shift
+            progress(stop / self.n)
+        return Y
+
+
+class FloatGram:
+    """Σ_u w(d_u) r_u r_uᵀ in float64, for runs that make no promise (references, the paper to the letter)."""
+
+    def __init__(self, rows: Any, weights: NDArray[np.float64]) -> None:
+        self.rows = rows if sp.issparse(rows) else sp.csr_array(rows)
+        degrees = np.diff(self.rows.indptr)
+        self._pattern = sp.csr_array(
+            (np.ones(self.rows.nnz), self.rows.indices, self.rows.indptr), shape=self.rows.shape
+        )
+        self._weights = weights[degrees]
+        self.n = int(rows.shape[1])
+
+    def product(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        Y: NDArray[np.float64] = self._pattern.T @ (self._weights[:, None] * (self._pattern @ X))
+        return Y

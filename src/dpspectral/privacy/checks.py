@@ -1,0 +1,94 @@
+"""Argument checks shared by everything that releases: each names the argument, its value and what would do."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def real(name: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> float:
+    """A finite number strictly between `low` and `high`."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(value)
+    if not math.isfinite(number) or not low < number < high:
+        limits = f"greater than {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
+        raise ValueError(f"{name} must be finite and {limits}, got {value!r}")
+    return number
+
+
+def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
+    """A whole number with low <= value <= high."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ValueError(f"{name} must be {limits}, got {value!r}")
+    return number
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return value
+
+
+def matrix(data: Any) -> Any:
+    """A two-dimensional numeric array or CSR matrix with at least one row and one column.
+
+    CSR and dense arrays are used in place. Every other sparse format is converted to CSR once.
+    """
+    if sp.issparse(data):
+        found = data if data.format == "csr" else data.tocsr()
+    else:
+        found = np.asarray(data)
+        if found.dtype == object or found.dtype.kind not in "biuf":
+            raise TypeError(f"the data must be numeric (bool, int or float), got dtype {found.dtype}")
+    if found.dtype.kind not in "biuf":
+        raise TypeError(f"the data must be numeric (bool, int or float), got dtype {found.dtype}")
+    if found.ndim != 2:
+        raise ValueError(f"the data must be a matrix with users as rows, got {found.ndim} dimension(s)")
+    if 0 in found.shape:
+        raise ValueError(f"the data is empty: shape {found.shape}; at least one row and one column are needed")
+    return found
+
+
+def stored_values(data: Any, rows: int = 1 << 16) -> Any:
+    """The stored numbers of a matrix, chunk by chunk: no temporary as large as the data."""
+    flat = data.data if sp.issparse(data) else data
+    for start in range(0, len(flat), rows):
+        yield flat[start : start + rows]
+
+
+def finite(data: Any) -> None:
+    if data.dtype.kind == "f" and not all(np.isfinite(chunk).all() for chunk in stored_values(data)):
+        raise ValueError("the data contains NaN or infinity; replace or drop those entries first")
+
+
+def pattern(data: Any, *, binarize: bool) -> Any:
+    """A 0/1 matrix: CSR with the value array to be ignored (canonical, no stored zeros), or the dense array itself.
+
+    Several entries for one (row, column) pair are one interaction.
+    """
+    found = matrix(data)
+    finite(found)
+    for chunk in stored_values(found):
+        if chunk.dtype.kind != "b" and (chunk < 0).any():
+            raise ValueError("the data contains negative values; interactions are 0 or 1, or counts with binarize=True")
+        if not binarize and chunk.dtype.kind != "b" and ((chunk != 0) & (chunk != 1)).any():
+            raise ValueError(
+                "the data is not 0/1; pass binarize=True to the unit to count every positive entry as one interaction"
+            )
+    if not sp.issparse(found):
+        return found
+    has_zero = any((chunk == 0).any() for chunk in stored_values(found))
+    if has_zero or not found.has_canonical_format:
+        found = found.astype(bool)  # a copy: the caller's matrix is never changed
+        found.sum_duplicates()
+        found.eliminate_zeros()
+    return found

@@ -1,0 +1,76 @@
+"""The public matrix X of one iteration on its fixed-point grid, with the norms that bounds are made of.
+
+X is rounded to multiples of 2^−bits after it was released, so it is public and the rounding is free. The rounded X is
+what gets multiplied, hence every norm here is of the rounded X, and every norm is an upper bound: floating-point error
+of the computation itself is added on top.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+DEFAULT_BITS = 20
+
+
+class Iterate:
+    """An n × p public matrix of integers times 2^−bits."""
+
+    def __init__(self, values: ArrayLike, bits: int = DEFAULT_BITS) -> None:
+        real = np.asarray(values, dtype=np.float64)
+        if real.ndim != 2 or 0 in real.shape:
+            raise ValueError(f"X must be a matrix with at least one row and column, got shape {real.shape}")
+        if not np.isfinite(real).all() or np.abs(real).max() > 2.0 ** (52 - bits):
+            raise ValueError("X must be finite and of moderate size: it is meant to have (nearly) orthonormal columns")
+        self.bits = bits
+        rounded = np.rint(real * 2.0**bits)
+        width = np.int32 if np.abs(rounded).max() < 2**31 else np.int64
+        self.integers: NDArray[np.signedinteger] = rounded.astype(width)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.integers.shape[0], self.integers.shape[1]
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """X as real numbers."""
+        real: NDArray[np.float64] = self.integers * np.float64(2.0**-self.bits)
+        return real
+
+    @cached_property
+    def row_norms(self) -> NDArray[np.float64]:
+        """ρ_i, largest first."""
+        values = self.values
+        squares = np.einsum("ij,ij->i", values, values)
+        return np.sqrt(np.sort(squares)[::-1] * (1 + self.shape[1] * 2.0**-50))
+
+    @property
+    def largest_row(self) -> float:
+        """M = max ρ_i."""
+        return float(self.row_norms[0])
+
+    @cached_property
+    def frobenius(self) -> float:
+        return float(np.sqrt(np.sum(self.row_norms**2) * (1 + self.shape[0] * 2.0**-50)))
+
+    @cached_property
+    def spectral(self) -> float:
+        """‖X‖₂ from the p × p Gram matrix; γ_n ‖X‖_F² bounds the rounding error of forming it."""
+        values = self.values
+        gram = values.T @ values
+        top = float(np.linalg.eigvalsh(gram)[-1])
+        slack = (self.shape[0] + self.shape[1]) * 2.0**-50 * float(np.trace(gram))
+        return float(np.sqrt(top + slack))
+
+    @cached_property
+    def pattern_bounds(self) -> NDArray[np.float64]:
+        """B_d for d = 0..n: bounds ‖Xᵀr‖² for every 0/1 vector r with d ones.
+
+        B_d = min(d ‖X‖₂², (ρ_(1) + … + ρ_(d))²).
+        """
+        n = self.shape[0]
+        sums = np.concatenate([[0.0], np.cumsum(self.row_norms)])
+        bounds: NDArray[np.float64] = np.minimum(np.arange(n + 1) * self.spectral**2, sums**2)
+        return bounds * (1 + n * 2.0**-50)

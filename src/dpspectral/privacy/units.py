@@ -1,0 +1,337 @@
+"""Units of privacy: who is protected, what is enforced for it, and how far A·X can move.
+
+Every bound is a function of the public iterate X alone, and every unit *enforces* what its bound assumes: 0/1 entries,
+a public degree floor, clipped rows, a public grid. Contributions are rounded once to integers; that rounding is part
+of the bound. Formulas and proofs: docs/proofs/sensitivity.md (real numbers) and docs/proofs/integers.md (rounding).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpspectral.privacy import checks
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.weights import weight_table
+
+ROUNDING_LOSS = 0.005  # rounding may cost this fraction of extra noise
+ROW_BITS = 18  # a clipped row is stored in units of norm · 2^−ROW_BITS
+_SAFE = 1 + 2.0**-40  # covers the few floating-point operations of a bound itself
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How one product A·X becomes integers.
+
+    The raw integer product is divided by 2^shift and rounded, contribution by contribution. One step of the resulting
+    integers is worth `scale`, and neighbours differ by at most `sensitivity` steps (ℓ2 over all entries).
+    """
+
+    shift: int
+    scale: float
+    sensitivity: float
+
+
+class Unit(ABC):
+    """A neighbouring relation together with the rule that makes data obey it."""
+
+    neighbours: str
+
+    @property
+    @abstractmethod
+    def relation(self) -> str:
+        """The neighbouring relation in one word, the key under which releases may share a ledger."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Who is protected, in words."""
+
+    @abstractmethod
+    def enforce(self, data: Any) -> Any:
+        """Check (never guess) the preconditions that cannot be imposed; raise before anything is released."""
+
+    @abstractmethod
+    def _bound(self, X: Iterate, step: float) -> float:
+        """Sensitivity of A·X in real units (rows of norm 1 for BoundedRows) when rounding has the given step."""
+
+    @abstractmethod
+    def _raw_bits(self, X: Iterate) -> int:
+        """The raw integer product counts in units of 2^−raw_bits."""
+
+    def _scale(self) -> float:
+        """What a step of size 1 is worth in the caller's units."""
+        return 1.0
+
+    def sensitivity(self, X: ArrayLike | Iterate) -> float:
+        """How far A·X can move (Frobenius norm) between neighbours, for a public X, before rounding."""
+        iterate = X if isinstance(X, Iterate) else Iterate(X)
+        return self._bound(iterate, 0.0) * self._scale()
+
+    def rounding(self, X: Iterate, loss: float = ROUNDING_LOSS) -> Rounding:
+        """The coarsest grid whose rounding costs at most `loss`, and the sensitivity on it."""
+        raw = self._raw_bits(X)
+        limit = self._bound(X, 0.0) * (1 + loss)
+        shift = raw
+        while shift > 0 and self._bound(X, 2.0 ** (shift - raw)) > limit:
+            shift -= 1
+        return self._on_grid(X, shift)
+
+    def _on_grid(self, X: Iterate, shift: int) -> Rounding:
+        step = 2.0 ** (shift - self._raw_bits(X))
+        bound = self._bound(X, step if shift else 0.0)
+        return Rounding(shift, step * self._scale(), bound / step * _SAFE)
+
+
+class PatternUnit(Unit):
+    """Units for 0/1 data: A = Σ_u w(d_u) r_u r_uᵀ with a public weight table."""
+
+    floor: int
+    binarize: bool
+    weighting: str
+
+    def enforce(self, data: Any) -> Any:
+        return checks.pattern(data, binarize=self.binarize)
+
+    @staticmethod
+    def table_bits(X: Iterate) -> int:
+        """Fine weights, while weight · column sum stays below 2^61."""
+        return min(40, 60 - X.bits)
+
+    def table(self, X: Iterate) -> NDArray[np.int64]:
+        """W_0..W_n, the integer weights that go with X's grid."""
+        return weight_table(X.shape[0], self.floor, self.weighting, self.table_bits(X))
+
+    def weights(self, n: int) -> NDArray[np.float64]:
+        """w(d) for d = 0..n as real numbers, to 40 bits."""
+        return weight_table(n, self.floor, self.weighting, 40).astype(np.float64) * 2.0**-40
+
+    def _weights(self, X: Iterate) -> NDArray[np.float64]:
+        return self.table(X).astype(np.float64) * 2.0 ** -self.table_bits(X)
+
+    def _raw_bits(self, X: Iterate) -> int:
+        return self.table_bits(X) + X.bits
+
+
+@dataclass(frozen=True)
+class Interaction(PatternUnit):
+    """One user-item pair is protected: neighbours differ by one interaction of one user.
+
+    Parameters
+    ----------
+    floor : int
+        Public degree floor f ≥ 1. A larger floor lowers the weight of users with few items and the noise for everyone.
+        It is a constant you choose, not one read off the data.
+    weighting : "sqrt" or "plain"
+        w(d) = 1/√(d·max(d, f)) (default, less bias) or 1/max(d, f).
+    neighbours : "add-remove" or "replace"
+        One interaction is added or removed, or one of a user's items is exchanged for another.
+    binarize : bool
+        Take counts and treat every positive entry as one interaction.
+    """
+
+    floor: int
+    weighting: str = "sqrt"
+    neighbours: str = "add-remove"
+    binarize: bool = False
+
+    def __post_init__(self) -> None:
+        checks.integer("floor", self.floor, low=1)
+        checks.choice("weighting", self.weighting, ("sqrt", "plain"))
+        checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
+
+    @property
+    def relation(self) -> str:
+        return f"interaction/{self.neighbours}"
+
+    def describe(self) -> str:
+        change = "added or removed" if self.neighbours == "add-remove" else "exchanged for another of the same user"
+        weight = "1/√(d·max(d, f))" if self.weighting == "sqrt" else "1/max(d, f)"
+        return f"one interaction (user-item pair) {change}; a user with d items has weight {weight}, f = {self.floor}"
+
+    def _bound(self, X: Iterate, step: float) -> float:
+        n, p = X.shape
+        d = np.arange(1, n + 1)
+        w, B, h = self._weights(X), X.pattern_bounds, X.largest_row**2
+        now, before = w[1:], w[:-1]  # w_d and w_{d−1}
+        if self.neighbours == "add-remove":
+            # The identity of docs/proofs/sensitivity.md; a coefficient that flooring made negative only helps.
+            square = (
+                (d - 1) * now * before * h
+                + np.maximum((d - 1) * (before - now) * before, 0) * B[:-1]
+                + np.maximum(now * (d * now - (d - 1) * before), 0) * B[1:]
+            )
+            rounding = np.sqrt((d - 0.75) * p)  # d − 1 rows are rounded twice, one once
+        else:
+            square = now**2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
+            rounding = np.sqrt((d - 0.5) * p)  # d − 1 rows are rounded twice, two once
+        return float(np.max(np.sqrt(square) + step * rounding))
+
+
+@dataclass(frozen=True)
+class User(PatternUnit):
+    """Everything about one user is protected: neighbours differ by one whole row.
+
+    `floor` and `binarize` as in `Interaction`; `neighbours="replace"` exchanges one user for another, so that the
+    number of users is public.
+    """
+
+    floor: int = 1
+    neighbours: str = "add-remove"
+    binarize: bool = False
+    weighting = "plain"
+
+    def __post_init__(self) -> None:
+        checks.integer("floor", self.floor, low=1)
+        checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
+
+    @property
+    def relation(self) -> str:
+        return f"user/{self.neighbours}"
+
+    def describe(self) -> str:
+        change = "added or removed" if self.neighbours == "add-remove" else "replaced by another"
+        return f"one whole user {change}; a user with d items has weight 1/max(d, f), f = {self.floor}"
+
+    def _bound(self, X: Iterate, step: float) -> float:
+        n, p = X.shape
+        d = np.arange(1, n + 1)
+        w = self._weights(X)[1:]
+        one = float(np.max(w * np.sqrt(d * X.pattern_bounds[1:]) + step * np.sqrt(d * p) / 2))
+        if self.neighbours == "add-remove":
+            return one
+        # Two users of different degree: each of the two bounds takes its own worst rounding.
+        orthogonal = math.sqrt(2) * float(np.max(w * d)) * X.spectral + step * math.sqrt(n * p)
+        return min(2 * one, orthogonal)
+
+
+@dataclass(frozen=True)
+class BoundedRows(Unit):
+    """One row of real numbers is protected: A = Σ x xᵀ over rows clipped to ‖x‖₂ ≤ norm. This is private PCA.
+
+    Parameters
+    ----------
+    norm : float
+        Rows are clipped to this ℓ2 norm. Public and required: a bound read off the data would leak.
+    l1 : float, optional
+        Also clip to this ℓ1 norm; lowers the noise when it is small (‖x‖₁·M < ‖x‖₂).
+    neighbours : "add-remove" or "replace"
+    """
+
+    norm: float | None = None
+    l1: float | None = None
+    neighbours: str = "add-remove"
+
+    def __post_init__(self) -> None:
+        if self.norm is None:
+            raise ValueError(
+                "norm is missing: BoundedRows(norm=...) needs a public bound on the rows' ℓ2 norm. "
+                "Longer rows are clipped to it; it has no default because a bound read off the data would leak"
+            )
+        checks.real("norm", self.norm, low=1e-100, high=1e100)
+        if self.l1 is not None:
+            checks.real("l1", self.l1, low=0)
+        checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
+
+    @property
+    def relation(self) -> str:
+        return f"row/{self.neighbours}"
+
+    def describe(self) -> str:
+        change = "added or removed" if self.neighbours == "add-remove" else "replaced by another"
+        sparse = "" if self.l1 is None else f" and ℓ1 norm {self.l1:g}"
+        return f"one row {change}; rows are clipped to ℓ2 norm {self.norm:g}{sparse}"
+
+    def enforce(self, data: Any) -> Any:
+        found = checks.matrix(data)
+        checks.finite(found)
+        return found
+
+    @property
+    def l1_ratio(self) -> float:
+        """The ℓ1 bound for rows scaled to norm 1."""
+        assert self.norm is not None
+        return math.inf if self.l1 is None else self.l1 / self.norm
+
+    def _bound(self, X: Iterate, step: float) -> float:
+        p = X.shape[1]
+        one = min(X.spectral, self.l1_ratio * X.largest_row)
+        if self.neighbours == "add-remove":
+            return one + step * math.sqrt(p) / 2
+        return min(math.sqrt(2) * X.spectral, 2 * one) + step * math.sqrt(p)
+
+    def _raw_bits(self, X: Iterate) -> int:
+        return ROW_BITS + X.bits
+
+    def _scale(self) -> float:
+        assert self.norm is not None
+        return self.norm**2
+
+    def _on_grid(self, X: Iterate, shift: int) -> Rounding:
+        # Only xᵀX is rounded (step γ'); it multiplies a row of norm at most 2^ROW_BITS integers.
+        step = 2.0 ** (shift - self._raw_bits(X))
+        unit = step * 2.0**-ROW_BITS
+        return Rounding(shift, unit * self._scale(), self._bound(X, step if shift else 0.0) / unit * _SAFE)
+
+
+@dataclass(frozen=True)
+class SymmetricUpdate(Unit):
+    """The matrix A itself is the data, and neighbours differ by a symmetric update C of bounded size.
+
+    Parameters
+    ----------
+    norm : which size of C is at most `size`
+        "rows-l1" (the paper's adjacency, √Σ‖C_i‖₁²), "frobenius", "nuclear" or "spectral".
+    size : float
+    grid : float
+        A power of two. All entries of A must be multiples of it, and neighbours are matrices on that grid.
+    """
+
+    norm: str = "rows-l1"
+    size: float = 1.0
+    grid: float = 2.0**-16
+    neighbours = "update"
+
+    def __post_init__(self) -> None:
+        checks.choice("norm", self.norm, ("rows-l1", "frobenius", "nuclear", "spectral"))
+        checks.real("size", self.size, low=0)
+        if math.frexp(checks.real("grid", self.grid, low=0))[0] != 0.5:
+            raise ValueError(f"grid must be a power of two, got {self.grid!r}")
+
+    @property
+    def relation(self) -> str:
+        return f"update/{self.norm}/size={self.size:g}/grid={self.grid:g}"
+
+    def describe(self) -> str:
+        size = {"rows-l1": "√Σ‖C_i‖₁²", "frobenius": "‖C‖_F", "nuclear": "nuclear norm", "spectral": "‖C‖₂"}[self.norm]
+        return f"a symmetric update C of A with {size} at most {self.size:g}, on the grid {self.grid:g}"
+
+    def enforce(self, data: Any) -> Any:
+        A = checks.matrix(data)
+        checks.finite(A)
+        if A.shape[0] != A.shape[1]:
+            raise ValueError(f"SymmetricUpdate takes a square symmetric matrix, got shape {A.shape}")
+        difference = A - A.T
+        asymmetric = difference.nnz and abs(difference).max() if hasattr(difference, "nnz") else difference.any()
+        if asymmetric:
+            raise ValueError("SymmetricUpdate takes a symmetric matrix; pass (A + A.T)/2 if that is what you mean")
+        for chunk in checks.stored_values(A):
+            scaled = chunk / self.grid
+            if (scaled != np.rint(scaled)).any() or (np.abs(scaled) >= 2.0**52).any():
+                raise ValueError(
+                    f"entries of A must be multiples of grid={self.grid!r} below 2^52 grid units; "
+                    "pass the grid your data really lies on (rounding A here could enlarge a neighbour's update)"
+                )
+        return A
+
+    def _bound(self, X: Iterate, step: float) -> float:
+        n, p = X.shape
+        reach = {"rows-l1": X.largest_row, "spectral": X.frobenius}.get(self.norm, X.spectral)
+        return self.size * reach + step * math.sqrt(n * p)
+
+    def _raw_bits(self, X: Iterate) -> int:
+        return X.bits + 1 - math.frexp(self.grid)[1]

@@ -1,0 +1,117 @@
+"""Who sums and adds the noise: a source answers "A·X plus noise at this μ".
+
+The loop in power.py does not know where data lives. Here is the trusted curator, who holds all rows in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.linalg.operators import BinaryGram, Operator, RowGram, SymmetricMatrix
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
+from dpspectral.privacy.units import ROUNDING_LOSS, ROW_BITS, BoundedRows, PatternUnit, SymmetricUpdate, Unit
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A released noisy product: integers, what one step is worth, and the noise in those steps."""
+
+    integers: NDArray[np.int64]
+    scale: float
+    sigma: float
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        real: NDArray[np.float64] = self.integers * np.float64(self.scale)
+        return real
+
+
+class Source(Protocol):
+    n: int
+    unit: Unit
+
+    def answer(
+        self, X: Iterate, mu: float, ledger: Ledger, what: str, progress: Callable[[float], None], loss: float
+    ) -> Answer:
+        """Charge the ledger μ for `what` and release A·X with noise to match."""
+
+
+def chosen_noise(noise: NotPrivate | None) -> Noise:
+    """The operating system's entropy, unless the caller asks for reproducible noise by its unmistakable name."""
+    if noise is None:
+        return SecureNoise()
+    if not isinstance(noise, NotPrivate):
+        raise TypeError(
+            f"noise must be None (private) or NotPrivate(seed) for tests and experiments, got {noise!r}; "
+            "the private path takes no seed and no generator"
+        )
+    return noise
+
+
+def restarted(noise: NotPrivate | None) -> NotPrivate | None:
+    """Reproducible noise from its beginning; anything else as it is (and refused later)."""
+    return noise.restarted() if isinstance(noise, NotPrivate) else noise
+
+
+class Curator:
+    """One trusted holder of all rows.
+
+    `centre` is a public vector subtracted from every row before it is clipped (BoundedRows only).
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        unit: Unit,
+        *,
+        noise: NotPrivate | None = None,
+        threads: int | None = None,
+        block_rows: int | None = None,
+        centre: NDArray[np.float64] | None = None,
+    ) -> None:
+        if not isinstance(unit, Unit):
+            raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
+        self.unit = unit
+        self.noise = chosen_noise(noise)
+        self.data = unit.enforce(data)
+        self.n = int(self.data.shape[1])
+        self.rows = int(self.data.shape[0])
+        self._options = {"threads": threads, "block_rows": block_rows}
+        self._centre = centre
+
+    def operator(self, X: Iterate) -> Operator:
+        """The exact product that goes with the unit."""
+        match self.unit:
+            case PatternUnit():
+                return BinaryGram(self.data, self.unit.table(X), **self._options)
+            case BoundedRows():
+                assert self.unit.norm is not None
+                norm, l1, centre = self.unit.norm, self.unit.l1_ratio, self._centre
+                return RowGram(self.data, norm, l1=l1, bits=ROW_BITS, centre=centre, **self._options)
+            case SymmetricUpdate():
+                return SymmetricMatrix(self.data, self.unit.grid, block_rows=self._options["block_rows"])
+        raise TypeError(f"no operator for the unit {self.unit!r}")
+
+    def answer(
+        self,
+        X: Iterate,
+        mu: float,
+        ledger: Ledger,
+        what: str,
+        progress: Callable[[float], None] = lambda _: None,
+        loss: float = ROUNDING_LOSS,
+    ) -> Answer:
+        rounding = self.unit.rounding(X, loss)  # from public X alone
+        sigma = rounding.sensitivity / mu
+        product = self.operator(X).product(X.integers, rounding.shift, progress)
+        entry = Release(what, self.unit.relation, rounding.sensitivity, sigma, rounding.scale, self.noise.private)
+        ledger.charge(entry)
+        product += self.noise.rounded_gaussian(sigma, product.shape)
+        return Answer(product, rounding.scale, sigma)
