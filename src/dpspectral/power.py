@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.files import write_whole
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.operators import FloatGram
 from dpspectral.privacy import checks
@@ -67,16 +66,9 @@ class Result:
 
     def save(self, path: str | os.PathLike[str], **more: Any) -> None:
         """Write components, eigenvalues and the summary to an .npz file: all of it, or nothing."""
-        target = Path(path)
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                summary = json.dumps(self.summary())
-                np.savez(stream, components=self.components, eigenvalues=self.eigenvalues, summary=summary, **more)
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        summary = json.dumps(self.summary())
+        arrays = {"components": self.components, "eigenvalues": self.eigenvalues, "summary": summary, **more}
+        write_whole(path, lambda stream: np.savez(stream, **arrays))
 
 
 def iterate(
@@ -107,7 +99,7 @@ def warn_large_delta(budget: Budget, users: int | None, stacklevel: int = 3) -> 
     """δ is the chance of an unbounded leak about someone; it should be far below one in the number of people."""
     if users is not None and budget.delta > 1 / (10 * users):
         warnings.warn(
-            f"delta={budget.delta:g} is large for {users} users: choose at most 1/(10*users) = {1 / (10 * users):.1e}",
+            f"delta={budget.delta:g} is large for this many users: choose at most 1/(10*users)",
             UserWarning,
             stacklevel=stacklevel,
         )

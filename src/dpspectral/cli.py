@@ -1,0 +1,278 @@
+"""The command `dpspectral`. Summaries go to standard output, progress and errors to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table as Grid
+
+from dpspectral import __version__
+from dpspectral.baselines import closed_form_multiplier, closed_form_true_epsilon
+from dpspectral.files import check_writable, write_whole
+from dpspectral.power import power_method
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
+from dpspectral.recsys import datasets
+
+_OUT = Console()
+_ERR = Console(stderr=True)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one machine-readable JSON object.")
+_EPSILON = click.option("--epsilon", type=float, required=True, help="Privacy budget ε.")
+_DELTA = click.option("--delta", type=float, required=True, help="Privacy budget δ; well below 1/users.")
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Expected failures become one line and exit code 2; warnings one line each; Ctrl-C says where things stand."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        _ERR.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        except (ValueError, TypeError, OverflowError, OSError, RuntimeError, MemoryError) as error:
+            if isinstance(error, (click.ClickException, click.exceptions.Exit)):
+                raise
+            raise click.ClickException(str(error) or type(error).__name__) from error
+
+
+@contextmanager
+def _progress(total: float, text: str) -> Iterator[Callable[[float, str], None]]:
+    """A bar on a terminal, silence otherwise. The callback takes the finished amount and a text."""
+    if not _ERR.is_terminal:
+        yield lambda _amount, _text: None
+        return
+    with Progress(console=_ERR, transient=True) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda amount, text: bar.update(task, completed=amount, description=text)
+
+
+def _facts(rows: list[tuple[str, str]]) -> None:
+    grid = Grid.grid(padding=(0, 2))
+    for name, value in rows:
+        grid.add_row(name, value)
+    _OUT.print(grid, highlight=False, markup=False)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Differentially private eigenvectors, PCA and truncated SVD.
+
+    \b
+    fit      a private basis from a data file
+    budget   what an (ε, δ) is worth: μ, noise, comparison
+    demo     prior methods and ours on synthetic data, as an HTML report
+    """
+
+
+def _unit(
+    kind: str, floor: int | None, weighting: str, neighbours: str, row_norm: float | None, binarize: bool
+) -> Unit:
+    if kind == "rows":
+        if row_norm is None:
+            raise click.UsageError("--unit rows needs --row-norm: a public bound; longer rows are clipped to it")
+        return BoundedRows(norm=row_norm, neighbours=neighbours)
+    if row_norm is not None:
+        raise click.UsageError("--row-norm goes with --unit rows")
+    if kind == "user":
+        return User(floor=1 if floor is None else floor, neighbours=neighbours, binarize=binarize)
+    chosen = 20 if floor is None else floor
+    return Interaction(floor=chosen, weighting=weighting, neighbours=neighbours, binarize=binarize)
+
+
+@main.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--items", metavar="FILE|N|from-data", help="The public list of items (columns).")
+@click.option("--rank", type=int, required=True, help="Number of components.")
+@_EPSILON
+@_DELTA
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The .npz file to write.")
+@click.option(
+    "--unit", "kind", type=click.Choice(["interaction", "user", "rows"]), default="interaction", show_default=True,
+    help="Who is protected: one user-item pair, one whole user, or one row of real numbers.",
+)  # fmt: skip
+@click.option("--floor", type=int, help="Public degree floor.  [default: 20 for interaction, 1 for user]")
+@click.option("--weighting", type=click.Choice(["sqrt", "plain"]), default="sqrt", show_default=True)
+@click.option("--neighbours", type=click.Choice(["add-remove", "replace"]), default="add-remove", show_default=True)
+@click.option("--row-norm", type=float, help="For --unit rows: rows are clipped to this ℓ2 norm.")
+@click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction.")
+@click.option("--min-rating", type=float, help="Keep only pairs rated at least this.")
+@click.option("--header/--no-header", default=None, help="Whether line 1 is a header.  [default: guessed]")
+@click.option("--iterations", type=int, default=3, show_default=True)
+@click.option("--oversampling", type=int, help="Extra columns iterated and dropped.  [default: 3 times the rank]")
+@click.option("--start", type=click.Choice(["flat", "gaussian"]), default="flat", show_default=True)
+@click.option("--users", type=int, help="Declared number of users: shown in the summary, and checked against δ.")
+@click.option("--threads", type=int, help="Threads of the product.  [default: all cores]")
+@_JSON
+def fit(
+    data: Path,
+    items: str | None,
+    rank: int,
+    epsilon: float,
+    delta: float,
+    out: Path,
+    kind: str,
+    floor: int | None,
+    weighting: str,
+    neighbours: str,
+    row_norm: float | None,
+    binarize: bool,
+    min_rating: float | None,
+    header: bool | None,
+    iterations: int,
+    oversampling: int | None,
+    start: str,
+    users: int | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Release a private basis of DATA and write it to an .npz file.
+
+    DATA is a CSV/TSV of user,item[,rating], an .npz with arrays user and item, a scipy sparse .npz, or a .npy matrix.
+    The file holds components, eigenvalues, the item names and a summary; all of it may be published.
+    """
+    with _plain_errors():
+        budget = Budget(epsilon, delta)
+        unit = _unit(kind, floor, weighting, neighbours, row_norm, binarize)
+        check_writable(out)
+        table = datasets.load(data, items=items, min_rating=min_rating, header=header)
+        ledger = Ledger(budget)
+        try:
+            with _progress(iterations, "power iterations") as tell:
+                result = power_method(
+                    table.matrix,
+                    rank,
+                    unit=unit,
+                    budget=budget,
+                    iterations=iterations,
+                    oversampling=oversampling,
+                    start=start,
+                    ledger=ledger,
+                    users=users,
+                    threads=threads,
+                    progress=lambda number, part: tell(number - 1 + part, f"iteration {number} of {iterations}"),
+                )
+        except KeyboardInterrupt:
+            _ERR.print(f"interrupted after {len(ledger.entries)} release(s); nothing was written or shown")
+            sys.exit(130)
+        summary = {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes)}
+        if users is not None:
+            summary["users_declared"] = users
+        names = {} if table.items is None else {"items": table.items}
+        result.save(out, **names)
+        summary["out"] = str(out)
+    if as_json:
+        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    n, p = result.components.shape[0], result.settings["columns"]
+    _facts(
+        [
+            ("protected", result.unit),
+            ("guarantee", f"ε = {ledger.epsilon():.6g}, δ = {delta:g} (μ = {ledger.mu:.6g}); this call only"),
+            ("basis", f"{n} items × {rank} components, {iterations} iterations of {p} columns"),
+            ("noise", f"standard deviation {result.settings['noise_std']:.4g} per entry in the last iteration"),
+            ("eigenvalues", ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if rank > 6 else "")),
+            ("items", table.catalogue),
+            *([("users", f"{users} (declared)")] if users is not None else []),
+            *(("note", note) for note in table.notes),
+            ("written", str(out)),
+        ]
+    )
+
+
+@main.command()
+@_EPSILON
+@_DELTA
+@click.option("--iterations", type=int, default=3, show_default=True, help="Releases that share the budget.")
+@_JSON
+def budget(epsilon: float, delta: float, iterations: int, as_json: bool) -> None:
+    """What an (ε, δ) is worth: μ, the noise it needs, and the published closed form beside it."""
+    with _plain_errors():
+        chosen = Budget(epsilon, delta)
+        ours = chosen.noise_multiplier(iterations)
+        theirs = closed_form_multiplier(epsilon, delta, iterations)
+        true = closed_form_true_epsilon(epsilon, delta)
+    if as_json:
+        facts = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "iterations": iterations,
+            "mu": chosen.mu,
+            "noise_multiplier": ours,
+            "paper_noise_multiplier": theirs,
+            "paper_true_epsilon": true,
+        }
+        click.echo(json.dumps(facts, indent=2))
+        return
+    verdict = "more noise than needed" if theirs >= ours else "TOO LITTLE noise"
+    _facts(
+        [
+            ("budget", f"ε = {epsilon:g}, δ = {delta:g}"),
+            ("μ", f"{chosen.mu:.6g} (exact Gaussian differential privacy)"),
+            ("noise", f"σ = {ours:.6g} × sensitivity in each of {iterations} iteration(s)"),
+            ("the paper", f"σ = {theirs:.6g} × sensitivity: {theirs / ours:.3f} times ours, {verdict}"),
+            ("", f"its noise really gives ε = {true:.6g}"),
+        ]
+    )
+
+
+@main.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo-report"), show_default=True)
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Seeds per point.")
+@_JSON
+def demo(out: Path, runs: int, as_json: bool) -> None:
+    """Compare the prior method, the paper's and ours on synthetic data; write table, figure and an HTML report."""
+    from dpspectral.experiments.demo import run_demo, steps
+    from dpspectral.experiments.demo_report import draw, html
+
+    with _plain_errors():
+        out.mkdir(parents=True, exist_ok=True)
+        files = {name: out / name for name in ("figure.png", "table.csv", "report.html")}
+        for file in files.values():
+            check_writable(file)
+        done = 0
+        try:
+            with _progress(steps(runs), "demo") as tell:
+
+                def step(text: str) -> None:
+                    nonlocal done
+                    tell(done, text)
+                    done += 1
+
+                found = run_demo(runs=runs, step=step)
+        except KeyboardInterrupt:
+            _ERR.print("interrupted; nothing was written")
+            sys.exit(130)
+        figure = draw(found)
+        page = html(found, figure).encode()
+        write_whole(files["figure.png"], lambda stream: figure.savefig(stream, dpi=160, bbox_inches="tight"))
+        write_whole(files["table.csv"], lambda stream: stream.write(found.to_csv().encode()))
+        write_whole(files["report.html"], lambda stream: stream.write(page))
+    if as_json:
+        click.echo(json.dumps({"rows": found.rows(), "noiseless": found.noiseless, "out": str(out)}, indent=2))
+        return
+    grid = Grid("relative error", *(f"ε = {e:g}" for e in found.epsilons))
+    for method, values in found.errors.items():
+        grid.add_row(method, *(f"{value:.3f}" for value in values.mean(axis=0)))
+    _OUT.print(grid, highlight=False)
+    _OUT.print(
+        f"not private: synthetic data, seeded noise. Report: {out / 'report.html'}", highlight=False, markup=False
+    )
+
+
+if __name__ == "__main__":
+    main()

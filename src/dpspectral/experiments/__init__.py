@@ -1,0 +1,1 @@
+"""Studies on data declared public or synthetic: the demo, and what compares methods."""

@@ -1,0 +1,41 @@
+"""Writing files: checked before the work starts, and then all of a file or nothing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError now if `path` could not be written later."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise OSError(f"cannot write {target}: the folder {target.parent} does not exist")
+    if target.is_dir():
+        raise OSError(f"cannot write {target}: it is a folder")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise OSError(f"cannot write {target}: it is write-protected")
+    try:
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        raise OSError(f"cannot write {target}: {error.strerror or error}") from error
+
+
+def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
+    """Let `fill` write a temporary file beside `path`, then put it in place in one step."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            fill(stream)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)  # as an ordinary new file, not as a temporary one
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

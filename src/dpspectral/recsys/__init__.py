@@ -1,0 +1,1 @@
+"""Recommender data and metrics."""

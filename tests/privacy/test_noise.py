@@ -1,0 +1,153 @@
+"""The law of the integers that protect people. False-alarm rate of each statistical test: at most 1e-6."""
+
+import inspect
+import math
+import pickle
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import ndtri
+
+from dpspectral.privacy import noise as module
+from dpspectral.privacy.noise import NotPrivate, SecureNoise
+
+ALARM = 1e-6
+
+
+def pmf(m, sigma):
+    return stats.norm.cdf((m + 0.5) / sigma) - stats.norm.cdf((m - 0.5) / sigma)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("source", [SecureNoise(), NotPrivate(11)], ids=["secure", "seeded"])
+@pytest.mark.parametrize("sigma", [0.4, 1.0, 3.3])
+def test_small_sigma_has_exactly_the_rounded_gaussian_law(source, sigma):
+    """χ² test against the exact probabilities, cells with at least 50 expected samples."""
+    size = 2_000_000
+    sample = source.rounded_gaussian(sigma, (size,))
+    m = np.arange(-200, 201)
+    expected = pmf(m, sigma) * size
+    keep = expected >= 50
+    counts = np.array([(sample == value).sum() for value in m[keep]])
+    observed = np.append(counts, size - counts.sum())
+    wanted = np.append(expected[keep], size - expected[keep].sum())
+    assert stats.chisquare(observed, wanted * (size / wanted.sum())).pvalue > ALARM
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sigma", [1e2, 1e5, 2.0**33])
+def test_large_sigma_is_gaussian_with_the_stated_deviation(sigma):
+    """Kolmogorov-Smirnov, and the standard deviation within 5 standard errors (probability 6e-7)."""
+    size = 400_000
+    sample = SecureNoise().rounded_gaussian(sigma, (size,))
+    spread = (np.random.default_rng(0).random(size) - 0.5) + sample  # undo the rounding
+    assert stats.kstest(spread / sigma, "norm").pvalue > ALARM
+    assert abs(np.mean(sample.astype(float) ** 2) / (sigma**2 + 1 / 12) - 1) < 5 * math.sqrt(2 / size)
+
+
+@pytest.mark.statistical
+def test_low_bits_are_uniform_for_large_sigma():
+    """A sampler with too few random bits leaves holes among the integers."""
+    sample = SecureNoise().rounded_gaussian(1e5, (1 << 20,))
+    counts = np.bincount(sample & 1023, minlength=1024)
+    assert stats.chisquare(counts).pvalue > ALARM
+
+
+@pytest.mark.statistical
+def test_entries_are_uncorrelated_within_and_across_segments():
+    sample = SecureNoise().rounded_gaussian(1e4, (3, 1 << 18)).astype(float)
+    limit = 5 / math.sqrt(1 << 18)  # 6e-7 each, a handful of comparisons
+    assert abs(np.corrcoef(sample[0], sample[1])[0, 1]) < limit
+    assert abs(np.corrcoef(sample[0, 1:], sample[0, :-1])[0, 1]) < limit
+
+
+def test_two_draws_differ():
+    source = SecureNoise()
+    first, second = (source.rounded_gaussian(1e6, (64,)) for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_the_private_source_takes_no_seed():
+    assert list(inspect.signature(SecureNoise).parameters) == []
+    assert list(inspect.signature(SecureNoise.rounded_gaussian).parameters) == ["self", "sigma", "shape"]
+    assert not vars(SecureNoise())  # no key, no state: nothing to log, print or pickle
+    assert b"key" not in pickle.dumps(SecureNoise())
+
+
+def test_seeded_noise_is_reproducible_and_marked():
+    one, two = NotPrivate(3), NotPrivate(3)
+    assert np.array_equal(one.rounded_gaussian(9.0, (600_000,)), two.rounded_gaussian(9.0, (600_000,)))
+    assert not np.array_equal(one.rounded_gaussian(9.0, (50,)), NotPrivate(3).rounded_gaussian(9.0, (50,)))
+    assert np.array_equal(one.restarted().rounded_gaussian(9.0, (50,)), NotPrivate(3).rounded_gaussian(9.0, (50,)))
+    assert not one.private
+    assert not NotPrivate(3, scale=0).rounded_gaussian(9.0, (50,)).any()
+
+
+def test_high_precision_decision_agrees_with_the_fast_path(monkeypatch):
+    """Everything declared doubtful: bits and results must be those of the fast path, where that is certain."""
+    fast = NotPrivate(4).rounded_gaussian(37.0, (1500,))
+    monkeypatch.setattr(module, "_QUANTILE_ERROR", 1e9)
+    assert np.array_equal(NotPrivate(4).rounded_gaussian(37.0, (1500,)), fast)
+
+
+def test_decision_at_an_edge_follows_the_extra_bits():
+    """A cell that an edge divides: which integer it is depends on the next bits, in the right proportion."""
+    sigma = 2.0**20
+    with mpmath.workprec(300):
+        edge = module._edge(-12345, sigma)
+        cell = int(mpmath.floor(edge * mpmath.mpf(2) ** 53))
+        share = float(edge * mpmath.mpf(2) ** 53 - cell)  # part of the cell below the edge
+    raw = cell << 12
+    below = module._certain(raw, sigma, -12345, lambda count: int((share * 0.99) * 2**64).to_bytes(8, "little"))
+    above = module._certain(raw, sigma, -12345, lambda count: int((share * 1.01) * 2**64).to_bytes(8, "little"))
+    assert (below, above) == (-12346, -12345)
+    assert module._certain(raw | 1, sigma, -12345, lambda count: b"\xff" * 8) == 12345
+
+
+def test_far_tail_cell_is_decided_by_more_bits():
+    """Cell 0 reaches to −∞; its samples lie beyond 8.2 σ, and the extra bits say how far."""
+    sigma = 1000.0
+    near = module._certain(0, sigma, -8210, lambda count: b"\xff" * count)
+    far = module._certain(0, sigma, -8210, lambda count: b"\x01" + b"\x00" * (count - 1))
+    assert near == round(sigma * float(ndtri(2.0**-53)))
+    assert far < -12_000
+
+
+def test_quantile_error_is_well_inside_the_assumed_bound():
+    """scipy's ndtri against 200-bit arithmetic, dense near its branch points."""
+    rng = np.random.default_rng(1)
+    points = np.concatenate(
+        [rng.random(600) / 2, np.exp(-36.7 * rng.random(900)), math.exp(-2) * (1 + 1e-6 * rng.standard_normal(300))]
+        + [0.5 - np.exp(-30 * rng.random(300)), math.exp(-32) * (1 + 0.01 * rng.standard_normal(100))]
+    )
+    u = (np.floor(points * 2.0**53) + 0.5) * 2.0**-53
+    worst = 0.0
+    with mpmath.workprec(200):
+        for value in u[u < 0.5]:
+            x = mpmath.mpf(float(ndtri(value)))
+            exact = x
+            for _ in range(3):
+                exact -= (mpmath.ncdf(exact) - mpmath.mpf(float(value))) / mpmath.npdf(exact)
+            worst = max(worst, float(abs(x / exact - 1)))
+    assert worst < module._QUANTILE_ERROR / 4
+
+
+def test_cell_bound_holds():
+    """Over the cell of k the quantile moves from its midpoint by at most 0.63/k."""
+    with mpmath.workprec(200):
+        for k in [1, 2, 3, 10, 1000, 2**20, 2**40, 2**51, 2**52 - 1]:
+
+            def quantile(t):
+                return mpmath.erfinv(2 * t * mpmath.mpf(2) ** -53 - 1) * mpmath.sqrt(2)
+
+            middle = quantile(mpmath.mpf(k) + 0.5)
+            move = max(abs(quantile(mpmath.mpf(k)) - middle), abs(quantile(mpmath.mpf(k + 1)) - middle))
+            assert move <= mpmath.mpf("0.63") / k
+
+
+@pytest.mark.parametrize("sigma", [0, -1.0, math.nan, math.inf, 2.0**60])
+def test_bad_sigma_is_refused(sigma):
+    with pytest.raises(ValueError, match="sigma"):
+        SecureNoise().rounded_gaussian(sigma, (3,))
