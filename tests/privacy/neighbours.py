@@ -98,7 +98,7 @@ def blocks(n, size):
     return np.repeat(np.eye(n // size), size, axis=0)[:n] / np.sqrt(size)
 
 
-def iterates(n, p, seed=0):
+def iterates(n, p, seed=0, bits=20):
     """Public matrices X of all kinds, by name."""
     rng = np.random.default_rng(seed)
     lopsided = rng.normal(size=(n, p)) * np.geomspace(1, 1e-3, n)[:, None]
@@ -110,7 +110,7 @@ def iterates(n, p, seed=0):
         "constant": np.full((n, 1), n**-0.5),
         "pair": np.vstack([np.eye(2), np.zeros((n - 2, 2))]) * 0.5,
     }
-    return {name: Iterate(values) for name, values in shapes.items()}
+    return {name: Iterate(values, bits) for name, values in shapes.items()}
 
 
 def converged(n, p, clusters, seed=0):

@@ -119,8 +119,13 @@ def test_quantile_error_is_well_inside_the_assumed_bound():
     """scipy's ndtri against 200-bit arithmetic, dense near its branch points."""
     rng = np.random.default_rng(1)
     points = np.concatenate(
-        [rng.random(600) / 2, np.exp(-36.7 * rng.random(900)), math.exp(-2) * (1 + 1e-6 * rng.standard_normal(300))]
-        + [0.5 - np.exp(-30 * rng.random(300)), math.exp(-32) * (1 + 0.01 * rng.standard_normal(100))]
+        [
+            rng.random(600) / 2,
+            np.exp(-36.7 * rng.random(900)),
+            math.exp(-2) * (1 + 1e-6 * rng.standard_normal(300)),
+            0.5 - np.exp(-30 * rng.random(300)),
+            math.exp(-32) * (1 + 0.01 * rng.standard_normal(100)),
+        ]
     )
     u = (np.floor(points * 2.0**53) + 0.5) * 2.0**-53
     worst = 0.0

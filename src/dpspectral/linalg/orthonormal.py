@@ -9,8 +9,32 @@ from numpy.typing import NDArray
 Reals = NDArray[np.float64]
 
 
+_WELL_CONDITIONED = 1e5  # two rounds of Cholesky are as orthonormal as Householder up to about 1e7
+
+
 def qr(Y: Reals) -> tuple[Reals, Reals]:
-    """Y = QR with a non-negative diagonal of R, which makes the factors unique where Y has full rank."""
+    """Y = QR with a non-negative diagonal of R, which makes the factors unique where Y has full rank.
+
+    Noise keeps Y well conditioned, so two rounds of Cholesky QR serve nearly always and are several times faster.
+    """
+    try:
+        Q, first = _cholesky_qr(Y)
+        diagonal = np.diagonal(first)
+        if diagonal.max() <= _WELL_CONDITIONED * diagonal.min() and np.linalg.cond(first, 1) <= _WELL_CONDITIONED:
+            Q, second = _cholesky_qr(Q)
+            return Q, second @ first
+    except np.linalg.LinAlgError:
+        pass
+    return householder_qr(Y)
+
+
+def _cholesky_qr(Y: Reals) -> tuple[Reals, Reals]:
+    R = scipy.linalg.cholesky(Y.T @ Y, check_finite=False)
+    return Y @ scipy.linalg.solve_triangular(R, np.eye(len(R)), check_finite=False), R
+
+
+def householder_qr(Y: Reals) -> tuple[Reals, Reals]:
+    """The same factors for any Y, by LAPACK."""
     Q, R = scipy.linalg.qr(Y, mode="economic", check_finite=False)
     signs = np.where(np.diagonal(R) < 0, -1.0, 1.0)
     Q *= signs
@@ -33,8 +57,9 @@ def flat_start(n: int, p: int, rng: np.random.Generator) -> Reals:
     available = (n - 1) // 2
     pairs = min(p // 2, available)
     frequencies = rng.choice(available, size=pairs, replace=False) + 1
-    angle = 2 * np.pi / n * (j[:, None] * frequencies[None, :] % n)
-    columns = [np.cos(angle) * np.sqrt(2 / n), np.sin(angle) * np.sqrt(2 / n)]
+    circle = np.exp(2j * np.pi / n * j) * np.sqrt(2 / n)
+    waves = circle[j[:, None] * frequencies[None, :] % n]
+    columns = [waves.real, waves.imag]
     missing = p - 2 * pairs
     if missing >= 1:
         columns.append(np.full((n, 1), n**-0.5))

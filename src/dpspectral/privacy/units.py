@@ -76,10 +76,14 @@ class Unit(ABC):
         """The coarsest grid whose rounding costs at most `loss`, and the sensitivity on it."""
         raw = self._raw_bits(X)
         limit = self._bound(X, 0.0) * (1 + loss)
-        shift = raw
-        while shift > 0 and self._bound(X, 2.0 ** (shift - raw)) > limit:
-            shift -= 1
-        return self._on_grid(X, shift)
+        fine, coarse = 0, raw + 1  # bisect: the bound grows with the step
+        while coarse - fine > 1:
+            middle = (fine + coarse) // 2
+            if self._bound(X, 2.0 ** (middle - raw)) <= limit:
+                fine = middle
+            else:
+                coarse = middle
+        return self._on_grid(X, fine)
 
     def _on_grid(self, X: Iterate, shift: int) -> Rounding:
         step = 2.0 ** (shift - self._raw_bits(X))
@@ -107,8 +111,10 @@ class PatternUnit(Unit):
         return weight_table(X.shape[0], self.floor, self.weighting, self.table_bits(X))
 
     def weights(self, n: int) -> NDArray[np.float64]:
-        """w(d) for d = 0..n as real numbers, to 40 bits."""
-        return weight_table(n, self.floor, self.weighting, 40).astype(np.float64) * 2.0**-40
+        """w(d) for d = 0..n in floating point, for runs that make no promise."""
+        d = np.arange(1, n + 1, dtype=np.float64)
+        top = np.maximum(d, self.floor)
+        return np.concatenate([[0.0], 1 / top if self.weighting == "plain" else 1 / np.sqrt(d * top)])
 
     def _weights(self, X: Iterate) -> NDArray[np.float64]:
         return self.table(X).astype(np.float64) * 2.0 ** -self.table_bits(X)

@@ -1,0 +1,210 @@
+"""The command line: summaries, JSON, errors before work, nothing half-written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dpspectral import Budget, power
+from dpspectral.cli import main
+
+
+def call(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def files(tmp_path, ratings):
+    users, items = ratings.nonzero()
+    csv = tmp_path / "ratings.csv"
+    csv.write_text("user,item\n" + "".join(f"u{u},i{i}\n" for u, i in zip(users, items, strict=True)))
+    (tmp_path / "items.txt").write_text("".join(f"i{i}\n" for i in range(80)))
+    return tmp_path
+
+
+def fit(files, *more, out="basis.npz"):
+    return call(
+        "fit", files / "ratings.csv", "--items", files / "items.txt", "--rank", 4, "--epsilon", 1, "--delta", "1e-8",
+        "--out", files / out, *more,
+    )  # fmt: skip
+
+
+def test_fit_writes_a_basis_with_names_and_summary(files):
+    result = fit(files)
+    assert result.exit_code == 0, result.output
+    assert "one interaction" in result.output
+    assert "ε = 1" in result.output
+    with np.load(files / "basis.npz") as found:
+        assert found["components"].shape == (80, 4)
+        assert list(found["items"][:2]) == ["i0", "i1"]
+        assert json.loads(str(found["summary"]))["private"]
+
+
+def test_fit_json_is_machine_readable_and_shows_no_private_fact(files):
+    result = fit(files, "--json", "--users", 300)
+    summary = json.loads(result.stdout)
+    assert summary["ledger"]["spent"]["epsilon"] == pytest.approx(1, rel=1e-6)
+    assert summary["users_declared"] == 300
+    undeclared = json.loads(fit(files, "--json").stdout)
+    assert "users_declared" not in undeclared
+    words = json.dumps({k: v for k, v in undeclared.items() if k not in ("ledger", "eigenvalues", "noise_std")})
+    assert "294" not in words  # users with items in the file
+    assert "4495" not in words  # interactions
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--unit", "user"),
+        ("--unit", "user", "--floor", 10, "--neighbours", "replace"),
+        ("--weighting", "plain", "--floor", 3, "--iterations", 2, "--oversampling", 0, "--start", "gaussian"),
+        ("--threads", 1, "--no-header"),
+    ],
+)
+def test_fit_options(files, options):
+    if "--no-header" in options:
+        text = (files / "ratings.csv").read_text().split("\n", 1)[1]
+        (files / "ratings.csv").write_text(text)
+    assert fit(files, *options).exit_code == 0
+
+
+def test_fit_rows_from_npy(tmp_path, rng):
+    np.save(tmp_path / "rows.npy", rng.normal(size=(100, 7)))
+    base = ["fit", tmp_path / "rows.npy", "--unit", "rows", "--rank", 2, "--epsilon", 1, "--delta", 1e-6]
+    done = call(*base, "--row-norm", 2.0, "--out", tmp_path / "b.npz", "--json")
+    assert json.loads(done.stdout)["items"] == 7
+    missing = call(*base, "--out", tmp_path / "c.npz")
+    assert missing.exit_code != 0
+    assert "--row-norm" in missing.output
+
+
+def test_counts_need_binarize(tmp_path, ratings):
+    np.save(tmp_path / "counts.npy", ratings.toarray() * 3)
+    base = ["fit", tmp_path / "counts.npy", "--rank", 2, "--epsilon", 1, "--delta", 1e-6, "--out", tmp_path / "b.npz"]
+    assert "binarize" in call(*base).output
+    assert call(*base, "--binarize").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--epsilon", 0), "epsilon must be"),
+        (("--delta", 1), "delta must be"),
+        (("--rank", 81), "rank must be between 1 and 80, got 81"),
+        (("--floor", 0), "floor must be at least 1"),
+        (("--items", "missing.txt"), "neither a file"),
+        (("--unit", "rows"), "--row-norm"),
+        (("--row-norm", 1), "--unit rows"),
+        (("--out", "/nowhere/basis.npz"), "does not exist"),
+        (("--out", "/proc/basis.npz"), "cannot write"),
+    ],
+)
+def test_bad_options_are_named_and_nothing_is_written(files, options, message):
+    before = set(os.listdir(files))
+    result = fit(files, *options)
+    assert result.exit_code != 0
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+    assert set(os.listdir(files)) == before
+
+
+def test_unwritable_output_is_found_before_the_data_is_read(files, monkeypatch):
+    monkeypatch.setattr("dpspectral.cli.datasets.load", lambda *_, **__: pytest.fail("data was read"))
+    assert "it is a folder" in fit(files, "--out", files).output
+
+
+def test_malformed_csv_is_one_clear_line(files):
+    with open(files / "ratings.csv", "a") as stream:
+        stream.write("broken line\n")
+    result = fit(files)
+    assert result.exit_code == 1
+    assert "line 4497: 1 field(s)" in " ".join(result.output.split())
+
+
+def test_large_delta_warns_on_standard_error(files):
+    result = fit(files, "--delta", "0.01")
+    assert "delta=0.01" in result.stderr
+    assert result.exit_code == 0
+
+
+def test_failed_run_leaves_the_old_file(files, monkeypatch):
+    (files / "basis.npz").write_text("old")
+    monkeypatch.setattr(power.np, "savez", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        raise fit(files).exception
+    assert (files / "basis.npz").read_text() == "old"
+    assert not [name for name in os.listdir(files) if name.endswith(".part")]
+
+
+def test_budget_shows_mu_and_the_closed_form():
+    found = json.loads(call("budget", "--epsilon", 5, "--delta", 1e-5, "--iterations", 3, "--json").stdout)
+    assert found["mu"] == pytest.approx(Budget(5, 1e-5).mu)
+    assert found["paper_noise_multiplier"] / found["noise_multiplier"] == pytest.approx(1.522, abs=1e-3)
+    assert "TOO LITTLE" in call("budget", "--epsilon", 50, "--delta", 1e-5).output
+    assert "more noise than needed" in call("budget", "--epsilon", 1, "--delta", 1e-5).output
+    assert call("budget", "--epsilon", -1, "--delta", 1e-5).exit_code != 0
+
+
+def test_delta_is_required():
+    assert "--delta" in call("budget", "--epsilon", 1).output
+
+
+def test_help_and_version():
+    assert {"fit", "budget", "demo"} <= set(call("--help").output.split())
+    assert call("--version").exit_code == 0
+    assert call("fi").exit_code != 0
+
+
+@pytest.mark.slow
+def test_demo_writes_table_figure_and_a_self_contained_report(tmp_path):
+    result = call("demo", "--out", tmp_path / "new" / "report", "--runs", 1, "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    ours = {row["epsilon"]: row["error_mean"] for row in rows if row["method"] == "dpspectral"}
+    paper = {row["epsilon"]: row["error_mean"] for row in rows if row["method"] == "Nicolas et al. 2025"}
+    assert all(ours[e] < paper[e] for e in ours)
+    folder = tmp_path / "new" / "report"
+    assert sorted(os.listdir(folder)) == ["figure.png", "report.html", "table.csv"]
+    page = (folder / "report.html").read_text()
+    assert "<svg" in page
+    assert "not a private release" in page
+    for outside in ('src="http', 'href="http', "<script", "<link", "url(http"):
+        assert outside not in page
+    assert len((folder / "table.csv").read_text().splitlines()) == 1 + 18
+
+
+CHILD = """
+import sys
+from dpspectral.cli import main
+from dpspectral.source import Curator
+original = Curator.answer
+def answer(self, *arguments):
+    print("working", flush=True)
+    return original(self, *arguments)
+Curator.answer = answer
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_interrupt_leaves_nothing_behind(tmp_path):
+    """Ctrl-C while the work runs: exit code 130, no file, one line."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "big.npz", user=np.repeat(np.arange(40000), 40), item=rng.integers(3000, size=1_600_000))
+    command = [
+        sys.executable, "-c", CHILD, "fit", str(tmp_path / "big.npz"), "--items", "3000", "--rank", "32",
+        "--epsilon", "1", "--delta", "1e-8", "--iterations", "100000", "--out", str(tmp_path / "b.npz"),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert [process.stdout.readline() for _ in range(3)] == ["working\n"] * 3
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert "interrupted after" in error
+    assert "Traceback" not in error
+    assert os.listdir(tmp_path) == ["big.npz"]

@@ -1,0 +1,156 @@
+"""Reading files: every format gives the same matrix, every wrong file says where and what was expected."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dpspectral.recsys.datasets import DataError, load
+
+PAIRS = [("u1", "a"), ("u1", "c"), ("u2", "b"), ("u3", "a"), ("u3", "b"), ("u1", "a")]
+MATRIX = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0]])
+
+
+@pytest.fixture
+def items(tmp_path):
+    file = tmp_path / "items.txt"
+    file.write_text("a\nb\n\nc\n")
+    return str(file)
+
+
+def write(tmp_path, text, name="ratings.csv"):
+    file = tmp_path / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def lines(separator, rating=None, header=None, end="\n"):
+    body = [separator.join([u, i] + ([] if rating is None else [rating])) for u, i in PAIRS]
+    return end.join(([header] if header else []) + body) + end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lines(","),
+        lines(",", end="\r\n"),
+        lines("\t"),
+        lines("::"),
+        lines(",", "4.5"),
+        lines("::", "4::978300760"),
+        lines("\t", "3\t978300760"),
+        lines(",", header="userId,movieId"),
+        lines(",", "1", header="x,y,stars"),
+        lines(",", "1", header="user,item,rating"),
+        "\n" + lines(","),
+        "\ufeff" + lines(","),
+        lines(",").replace("u1,c", '"u1","c"'),
+        lines(",").replace(",", " , "),
+    ],
+)
+def test_text_formats_give_the_same_matrix(tmp_path, items, text):
+    table = load(write(tmp_path, text), items=items)
+    assert (table.matrix.toarray() == MATRIX).all()
+    assert table.items == ["a", "b", "c"]
+
+
+def test_unused_items_of_the_catalogue_are_columns_too(tmp_path):
+    (tmp_path / "items.txt").write_text("z\na\nb\nc\n")
+    table = load(write(tmp_path, lines(",")), items=str(tmp_path / "items.txt"))
+    assert table.matrix.shape == (3, 4)
+    assert not table.matrix[:, [0]].toarray().any()
+
+
+def test_items_from_data_are_declared_in_words(tmp_path):
+    table = load(write(tmp_path, lines(",")), items="from-data")
+    assert table.items == ["a", "c", "b"]
+    assert "declared public" in table.catalogue
+
+
+def test_minimum_rating_filters_and_is_noted(tmp_path, items):
+    text = "u1,a,5\nu1,b,2\nu2,b,4\n"
+    table = load(write(tmp_path, text), items=items, min_rating=4)
+    assert (table.matrix.toarray() == [[1, 0, 0], [0, 1, 0]]).all()
+    assert "at least 4" in table.notes[0]
+
+
+def test_ratings_are_noted_as_unused(tmp_path, items):
+    assert "not used" in load(write(tmp_path, lines(",", "2")), items=items).notes[0]
+
+
+def test_arrays_matrices_and_numbers(tmp_path, items):
+    user, item = np.array([5, 5, 9, 7, 7]), np.array([0, 2, 1, 0, 1])
+    np.savez(tmp_path / "pairs.npz", user=user, item=item, rating=np.array([5, 5, 5, 5, 1]))
+    expected = [[1, 0, 1], [1, 1, 0], [0, 1, 0]]
+    assert (load(tmp_path / "pairs.npz", items="3").matrix.toarray() == expected).all()
+    assert (load(tmp_path / "pairs.npz", items="from-data").matrix.toarray() == expected).all()
+    assert load(tmp_path / "pairs.npz", items="4", min_rating=2).matrix.sum() == 4
+    sp.save_npz(tmp_path / "matrix.npz", sp.csr_matrix(MATRIX))
+    assert (load(tmp_path / "matrix.npz").matrix.toarray() == MATRIX).all()
+    np.save(tmp_path / "matrix.npy", MATRIX)
+    assert (load(tmp_path / "matrix.npy", items=items).matrix == MATRIX).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("u1,a\nu2\n", "line 2: 1 field"),
+        ("u1,a\nu2,b,3\n", "line 2: 3 field"),
+        ("u1,a,3\nu2,b,good\n", "line 2: the rating 'good' is not a number"),
+        ("u1,a,3\nu2,b,nan\n", "line 2: the rating 'nan'"),
+        ("u1,a\nu1,\n", "line 2: empty user or item"),
+        ("u1,a\nu1,q\n", "line 2: item 'q' is not in the catalogue"),
+        ("who,what\nu1,a\n", "line 1: item 'what' .*--header"),
+        ("u1 a\n", "line 1: 'u1 a' has no separator; expected user,item"),
+        ("u1,a,1,2,3\n", "line 1: 5 field"),
+        ("", "has no separator"),
+        ("user,item\n", "no interactions found"),
+        (b"u1,a\n\xff\xfe,b\n", "not UTF-8"),
+        ('u1,a\n"u2,b\n', "expected user,item"),
+    ],
+)
+def test_malformed_text_names_file_line_and_expectation(tmp_path, items, text, message):
+    with pytest.raises(DataError, match=message) as caught:
+        load(write(tmp_path, text), items=items)
+    assert "ratings.csv" in str(caught.value)
+
+
+def test_other_wrong_files(tmp_path, items):
+    text = write(tmp_path, lines(","))
+    for call, message in [
+        (lambda: load(tmp_path / "none.csv", items=items), "no such file"),
+        (lambda: load(text), "public list of items"),
+        (lambda: load(text, items="nowhere.txt"), "neither a file"),
+        (lambda: load(text, items="3"), "line 1: item 'a'"),
+        (lambda: load(text, items=items, min_rating=3), "line 1: no rating"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            call()
+    np.savez(tmp_path / "odd.npz", a=np.zeros(3))
+    with pytest.raises(DataError, match=r"found arrays \['a'\]; expected 'user' and 'item'"):
+        load(tmp_path / "odd.npz")
+    np.savez(tmp_path / "uneven.npz", user=np.zeros(3), item=np.zeros(2))
+    with pytest.raises(DataError, match="equal length"):
+        load(tmp_path / "uneven.npz", items="3")
+    np.savez(tmp_path / "outside.npz", user=np.zeros(2, int), item=np.array([0, 7]))
+    with pytest.raises(DataError, match="outside the catalogue 3, the first is '7'"):
+        load(tmp_path / "outside.npz", items="3")
+    for name in ("text.npz", "text.npy"):
+        with pytest.raises(DataError, match="not a"):
+            load(write(tmp_path, "not numpy", name))
+    np.save(tmp_path / "flat.npy", np.zeros(3))
+    with pytest.raises(DataError, match="1 dimension"):
+        load(tmp_path / "flat.npy")
+    np.save(tmp_path / "wide.npy", np.zeros((2, 5)))
+    with pytest.raises(DataError, match="5 columns, but the catalogue"):
+        load(tmp_path / "wide.npy", items=items)
+    np.save(tmp_path / "object.npy", np.array([[{}]]), allow_pickle=True)
+    with pytest.raises(DataError, match="not a NumPy array"):
+        load(tmp_path / "object.npy")
+
+
+def test_catalogue_with_a_repeated_or_no_item_is_refused(tmp_path):
+    text = write(tmp_path, lines(","))
+    for content, message in [("a\nb\na\n", "'a' is listed twice"), ("\n\n", "empty")]:
+        (tmp_path / "bad.txt").write_text(content)
+        with pytest.raises(DataError, match=message):
+            load(text, items=str(tmp_path / "bad.txt"))

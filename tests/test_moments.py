@@ -1,0 +1,49 @@
+"""Private count and mean."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dpspectral import BoundedRows, Budget, Ledger, NotPrivate
+from dpspectral.moments import private_count, private_mean
+from dpspectral.privacy.noise import SecureNoise
+
+BUDGET = Budget(5, 1e-6)
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_mean_without_noise_is_that_of_the_clipped_rows(rng, neighbours, form):
+    data = rng.normal(0.3, 1.0, size=(500, 6))
+    clipped = data * np.minimum(1, 2 / np.linalg.norm(data, axis=1))[:, None]
+    ledger = Ledger(BUDGET)
+    unit = BoundedRows(2.0, neighbours=neighbours)
+    mean, count = private_mean(form(data), unit, BUDGET.mu, ledger, NotPrivate(0, scale=0))
+    np.testing.assert_allclose(mean, clipped.mean(axis=0), atol=2e-5)
+    assert count == 500
+    factor = math.sqrt(2) if neighbours == "add-remove" else 2
+    assert ledger.entries[0].sensitivity * ledger.entries[0].step == pytest.approx(2.0 * factor, rel=1e-9)
+    assert ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
+
+
+@pytest.mark.statistical
+def test_mean_and_count_carry_the_stated_noise():
+    """2,000 releases of one coordinate and of the count; 6 standard errors (2e-9)."""
+    data, unit, sums, counts = np.ones((3, 1)), BoundedRows(1.0), [], []
+    for _ in range(2000):
+        mean, count = private_mean(data, unit, 0.01, Ledger(BUDGET), SecureNoise())
+        counts.append(count)
+        sums.append(mean[0] * count)
+    sigma = math.sqrt(2) / 0.01
+    assert np.mean((np.array(sums) - 3) ** 2) == pytest.approx(sigma**2, rel=6 * math.sqrt(2 / 2000))
+    assert 0.3 < np.mean(np.array(counts) > 3 + 0.4 * sigma) < 0.39  # P[N > 0.4] = 0.345, clipped below at 1
+
+
+def test_count_is_at_least_one_and_charged():
+    ledger = Ledger(BUDGET)
+    counts = [private_count(1, "row/add-remove", 0.1, ledger, SecureNoise()) for _ in range(40)]
+    assert min(counts) == 1
+    assert len(ledger.entries) == 40
+    assert ledger.mu == pytest.approx(0.1 * math.sqrt(40))

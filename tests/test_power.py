@@ -1,0 +1,357 @@
+"""Algorithm 1: index, calibration, charging, and agreement with a plain transcription of the paper."""
+
+import inspect
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from dpspectral import (
+    BoundedRows,
+    Budget,
+    BudgetExceeded,
+    Interaction,
+    Ledger,
+    NotPrivate,
+    SymmetricUpdate,
+    User,
+    power_method,
+)
+from dpspectral.linalg.operators import BinaryGram
+from dpspectral.power import plain_power_method, start_matrix
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.source import Curator
+
+BUDGET = Budget(2, 1e-6)
+SILENT = NotPrivate(0, scale=0)
+
+
+def transcription(R, weight, X, L, noise):
+    """The paper's Algorithm 1 in plain numpy: Y = AX + G, X = QR(Y). `noise[l]` is added in iteration l."""
+    degree = R.sum(axis=1)
+    A = np.zeros((R.shape[1], R.shape[1]))
+    for row, d in zip(R, degree, strict=True):
+        if d > 0:
+            A += weight(d) * np.outer(row, row)
+    for number in range(L):
+        Y = A @ X + noise[number]
+        X, T = np.linalg.qr(Y)
+        X = X * np.sign(np.diagonal(T))
+    return X, Y
+
+
+def sine(U, V):
+    """Sine of the largest angle between two subspaces."""
+    return float(np.linalg.norm(U - V @ (V.T @ U), 2))
+
+
+class Recorded(NotPrivate):
+    """Seeded noise that keeps what it gave."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.given = []
+
+    def rounded_gaussian(self, sigma, shape):
+        drawn = super().rounded_gaussian(sigma, shape)
+        self.given.append((sigma, drawn))
+        return drawn
+
+
+def test_float_path_equals_the_transcription(ratings, rng):
+    R = ratings.toarray().astype(float)
+    noise = [0.05 * rng.normal(size=(80, 6)) for _ in range(3)]
+    X0 = start_matrix("gaussian", 80, 6, 1)
+    expected, _ = transcription(R, lambda d: 1 / math.sqrt(d * max(d, 5)), X0, 3, noise)
+    found, _ = plain_power_method(
+        ratings, 6, unit=Interaction(5), oversampling=0, start="gaussian", random_state=1,
+        disturb=lambda number, X, Y: Y + noise[number - 1],
+    )  # fmt: skip
+    assert sine(found, expected) < 1e-8
+
+
+@pytest.mark.parametrize("weighting", ["sqrt", "plain"])
+def test_integer_path_on_a_fine_grid_equals_the_transcription(ratings, weighting):
+    R = ratings.toarray().astype(float)
+    recorded = Recorded(3)
+    unit = Interaction(5, weighting)
+    result = power_method(
+        ratings, 6, unit=unit, budget=BUDGET, oversampling=0, random_state=1, noise=recorded, extra_bits=14
+    )
+    steps = [entry.step for entry in result.ledger.entries]
+    noise = [step * drawn for step, (_, drawn) in zip(steps, recorded.given, strict=True)]
+    weight = {"sqrt": lambda d: 1 / math.sqrt(d * max(d, 5)), "plain": lambda d: 1 / max(d, 5)}[weighting]
+    expected, _ = transcription(R, weight, start_matrix("flat", 80, 6, 1), 3, noise)
+    assert sine(result.components, expected) < 1e-5
+
+
+def test_default_grid_costs_little_accuracy(ratings):
+    fine = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, random_state=1, noise=SILENT, extra_bits=14)
+    usual = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, random_state=1, noise=SILENT)
+    assert sine(fine.components, usual.components) < 1e-3
+    for a, b in zip(fine.ledger.entries, usual.ledger.entries, strict=True):
+        assert 1 <= b.sensitivity * b.step / (a.sensitivity * a.step) <= 1.0051
+
+
+def test_noise_of_every_iteration_is_calibrated_to_the_matrix_it_multiplies(ratings, monkeypatch):
+    """A stale X, a forgotten √L or a halved σ shows here."""
+    multiplied = []
+    original = BinaryGram.product
+
+    def spy(self, X, shift, progress=None):
+        multiplied.append(X.copy())
+        return original(self, X, shift)
+
+    monkeypatch.setattr(BinaryGram, "product", spy)
+    unit, recorded = Interaction(5), Recorded(1)
+    result = power_method(ratings, 4, unit=unit, budget=BUDGET, iterations=4, noise=recorded, random_state=0)
+    assert len(multiplied) == len(recorded.given) == len(result.ledger.entries) == 4
+    for X, (sigma, _), entry in zip(multiplied, recorded.given, result.ledger.entries, strict=True):
+        rounding = unit.rounding(Iterate(X * 2.0**-20))
+        assert entry.sensitivity == pytest.approx(rounding.sensitivity, rel=1e-12)
+        assert entry.sigma == sigma
+        assert sigma == pytest.approx(rounding.sensitivity * math.sqrt(4) / BUDGET.mu, rel=1e-9)
+    sensitivities = [entry.sensitivity for entry in result.ledger.entries]
+    assert len(set(sensitivities)) == 4  # so that an index off by one would be seen
+
+
+@pytest.mark.statistical
+def test_noise_that_reaches_the_answer_has_the_stated_deviation(ratings):
+    """Real entropy, exact product subtracted; 6 standard errors (2e-9)."""
+    X = Iterate(start_matrix("flat", 80, 40, 0))
+    unit = Interaction(5)
+    ledger = Ledger(BUDGET)
+    source = Curator(ratings, unit)
+    exact = source.operator(X).product(X.integers, unit.rounding(X).shift)
+    answer = source.answer(X, BUDGET.mu, ledger, "test")
+    noise = (answer.integers - exact).astype(float)
+    sigma = unit.rounding(X).sensitivity / BUDGET.mu
+    assert answer.sigma == pytest.approx(sigma, rel=1e-12)
+    assert abs((noise**2).mean() / (sigma**2 + 1 / 12) - 1) < 6 * math.sqrt(2 / noise.size)
+    assert abs(noise.mean()) < 6 * sigma / math.sqrt(noise.size)
+
+
+def test_private_runs_differ_even_with_the_same_start(ratings):
+    one, two = (power_method(ratings, 3, unit=User(), budget=BUDGET, random_state=0) for _ in range(2))
+    assert one.private
+    assert not np.array_equal(one.components, two.components)
+
+
+def test_no_seed_reaches_the_private_noise(ratings):
+    for wrong in (0, 42, np.random.default_rng(0), "seed"):
+        with pytest.raises(TypeError, match="NotPrivate"):
+            power_method(ratings, 2, unit=User(), budget=BUDGET, noise=wrong)
+    names = set(inspect.signature(power_method).parameters)
+    assert not names & {"seed", "rng", "noise_seed"}
+    assert not power_method(ratings, 2, unit=User(), budget=BUDGET, noise=NotPrivate(1)).private
+
+
+def test_seeded_runs_are_reproducible(ratings):
+    noise = NotPrivate(5)
+    one, two = (power_method(ratings, 3, unit=User(), budget=BUDGET, random_state=0, noise=noise) for _ in range(2))
+    assert np.array_equal(one.components, two.components)
+
+
+def test_whole_budget_is_spent_and_no_more(ratings):
+    result = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, iterations=5)
+    assert result.ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
+    assert result.ledger.epsilon() == pytest.approx(2, rel=1e-6)
+    assert result.settings["own_budget"]
+
+
+def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(ratings):
+    ledger = Ledger(Budget(2.2, 1e-6))
+    power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger)
+    recorded = Recorded(0)
+    with pytest.raises(BudgetExceeded):
+        power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=recorded)
+    assert len(ledger.entries) == 3
+    assert not recorded.given
+    with pytest.raises(ValueError, match="its own ledger"):
+        power_method(ratings, 3, unit=User(), budget=Budget(0.1, 1e-6), ledger=ledger)
+
+
+def test_entry_exists_before_the_noise_is_drawn(ratings):
+    """An interrupted run has paid for everything that was released."""
+    ledger = Ledger(BUDGET)
+
+    class Failing(NotPrivate):
+        def rounded_gaussian(self, sigma, shape):
+            if len(ledger.entries) == 2:
+                raise KeyboardInterrupt
+            return super().rounded_gaussian(sigma, shape)
+
+    with pytest.raises(KeyboardInterrupt):
+        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, noise=Failing(0))
+    assert len(ledger.entries) == 2
+
+
+def test_failed_product_is_not_charged(ratings, monkeypatch):
+    ledger = Ledger(BUDGET)
+    monkeypatch.setattr(BinaryGram, "product", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger)
+    assert not ledger.entries
+
+
+def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
+    seen = []
+    power_method(ratings, 2, unit=User(), budget=BUDGET, progress=lambda number, part: seen.append((number, part)))
+    assert {number for number, _ in seen} == {1, 2, 3}
+    assert seen[-1] == (3, 1.0)
+
+    def stop(number, part):
+        if number == 2:
+            raise KeyboardInterrupt
+
+    ledger = Ledger(BUDGET)
+    with pytest.raises(KeyboardInterrupt):
+        power_method(ratings, 2, unit=User(), budget=BUDGET, ledger=ledger, progress=stop)
+    assert len(ledger.entries) == 1
+
+
+def test_components_and_eigenvalues_without_noise_are_those_of_the_matrix(ratings):
+    R = ratings.toarray().astype(float)
+    degree = R.sum(axis=1)
+    weight = np.where(degree > 0, 1 / np.maximum(degree, 1), 0)
+    values, vectors = np.linalg.eigh(R.T @ (weight[:, None] * R))
+    result = power_method(ratings, 3, unit=User(), budget=BUDGET, iterations=30, noise=SILENT, oversampling=20)
+    assert sine(result.components, vectors[:, ::-1][:, :3]) < 1e-3
+    np.testing.assert_allclose(result.components.T @ result.components, np.eye(3), atol=1e-10)
+    plain = plain_power_method(ratings, 3, unit=User(), iterations=40, oversampling=20)[1]
+    np.testing.assert_allclose(plain, values[::-1][:3], rtol=1e-6)
+
+
+def test_eigenvalues_of_a_noisy_run_are_near_the_truth():
+    rng = np.random.default_rng(0)
+    R = sp.csr_array(
+        rng.random((20000, 60)) < np.where(np.arange(60) % 2 == rng.integers(2, size=(20000, 1)), 0.4, 0.1)
+    )
+    truth = plain_power_method(R, 2, unit=Interaction(10), iterations=30)[1]
+    found = power_method(R, 2, unit=Interaction(10), budget=Budget(1, 1e-8), noise=NotPrivate(0), iterations=4)
+    np.testing.assert_allclose(found.eigenvalues, truth, rtol=0.02)
+
+
+@pytest.mark.parametrize("unit", [BoundedRows(norm=2.0), BoundedRows(norm=2.0, neighbours="replace")], ids=repr)
+def test_real_rows_give_the_clipped_scatter_matrix(rng, unit):
+    data = rng.normal(size=(400, 15)) * np.linspace(1, 0.1, 15)
+    clipped = data * np.minimum(1, 2.0 / np.linalg.norm(data, axis=1))[:, None]
+    vectors = np.linalg.eigh(clipped.T @ clipped)[1]
+    result = power_method(data, 2, unit=unit, budget=BUDGET, iterations=40, noise=SILENT)
+    assert sine(result.components, vectors[:, ::-1][:, :2]) < 1e-2
+
+
+def test_symmetric_matrix_is_decomposed_as_it_is(rng):
+    A = rng.integers(-20, 20, size=(25, 25))
+    A = A @ A.T
+    vectors = np.linalg.eigh(A)[1]
+    result = power_method(A, 2, unit=SymmetricUpdate(grid=1.0), budget=BUDGET, iterations=60, noise=SILENT)
+    assert sine(result.components, vectors[:, ::-1][:, :2]) < 1e-3
+
+
+@pytest.mark.parametrize("start", ["flat", "gaussian"])
+def test_all_columns_and_rank_n_work(ratings, start):
+    result = power_method(ratings, 80, unit=Interaction(5), budget=BUDGET, start=start)
+    assert result.components.shape == (80, 80)
+    assert result.settings["columns"] == 80
+
+
+def test_all_zero_rows_and_data_are_fine():
+    result = power_method(sp.csr_array((50, 10), dtype=bool), 2, unit=User(), budget=BUDGET)
+    assert result.private
+    np.testing.assert_allclose(result.components.T @ result.components, np.eye(2), atol=1e-10)
+
+
+def test_large_delta_warns_without_showing_the_number_of_users(ratings):
+    with pytest.warns(UserWarning, match="delta=0.01") as caught:
+        power_method(ratings, 2, unit=Interaction(5), budget=Budget(1, 0.01))
+    assert "300" not in str(caught[0].message)
+    with pytest.warns(UserWarning, match="delta"):
+        power_method(ratings, 2, unit=User(), budget=Budget(1, 1e-4), users=5000)
+    power_method(ratings, 2, unit=User(), budget=Budget(1, 1e-4))  # not declared: nothing to compare with
+
+
+def test_saved_file_holds_released_values_only(ratings, tmp_path):
+    result = power_method(ratings, 2, unit=User(), budget=BUDGET)
+    result.save(tmp_path / "basis.npz", items=[str(i) for i in range(80)])
+    with np.load(tmp_path / "basis.npz") as file:
+        assert set(file.files) == {"components", "eigenvalues", "summary", "items"}
+        summary = json.loads(str(file["summary"]))
+    assert summary["private"]
+    assert "300" not in json.dumps({k: v for k, v in summary.items() if k not in ("ledger", "eigenvalues")})
+    assert list(tmp_path.iterdir()) == [tmp_path / "basis.npz"]
+
+
+def test_failed_save_leaves_nothing_behind(ratings, tmp_path):
+    result = power_method(ratings, 2, unit=User(), budget=BUDGET)
+    with pytest.raises(RuntimeError):
+        result.save(tmp_path / "basis.npz", broken=Unsavable())
+    assert not list(tmp_path.iterdir())
+
+
+class Unsavable:
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no array")
+
+
+BAD = [
+    (lambda R: np.where(R.toarray(), np.nan, 0.0), "NaN"),
+    (lambda R: np.where(R.toarray(), np.inf, 0.0), "infinity"),
+    (lambda R: -R.astype(float), "negative"),
+    (lambda R: 2 * R.astype(int), "binarize=True"),
+    (lambda R: R[:0], "empty"),
+    (lambda R: R[:, :0], "empty"),
+    (lambda R: R.toarray()[0], "dimension"),
+    (lambda R: np.array([["a", "b"]]), "numeric"),
+    (lambda R: R.astype(complex), "numeric"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD)
+@pytest.mark.parametrize("unit", [Interaction(3), User()], ids=["interaction", "user"])
+def test_bad_data_is_named_before_any_release(ratings, unit, change, message):
+    ledger = Ledger(BUDGET)
+    with pytest.raises((ValueError, TypeError), match=message):
+        power_method(change(ratings), 1, unit=unit, budget=BUDGET, ledger=ledger)
+    assert not ledger.entries
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rank": 81}, "rank must be between 1 and 80, got 81"),
+        ({"rank": 0}, "rank"),
+        ({"rank": 2.5}, "rank"),
+        ({"iterations": 0}, "iterations"),
+        ({"oversampling": -1}, "oversampling"),
+        ({"start": "warm"}, "start must be one of"),
+        ({"unit": "user"}, "unit must be one of"),
+        ({"budget": 1.0}, "budget must be a Budget"),
+        ({"users": 0}, "users"),
+        ({"random_state": -1}, "random_state"),
+        ({"extra_bits": 99}, "extra_bits"),
+    ],
+)
+def test_bad_arguments_are_named_before_any_release(ratings, arguments, message):
+    ledger = Ledger(BUDGET)
+    call = {"rank": 2, "unit": User(), "budget": BUDGET, "ledger": ledger, **arguments}
+    with pytest.raises((ValueError, TypeError), match=message):
+        power_method(ratings, call.pop("rank"), **call)
+    assert not ledger.entries
+
+
+def test_symmetric_update_refuses_what_it_cannot_prove(rng):
+    A = rng.normal(size=(4, 4))
+    for wrong, message in [(A, "symmetric"), (A + A.T, "multiples of grid"), (np.ones((3, 4)), "square")]:
+        with pytest.raises(ValueError, match=message):
+            power_method(wrong, 1, unit=SymmetricUpdate(), budget=BUDGET)
+
+
+def test_a_source_can_be_passed_instead_of_data(ratings):
+    source = Curator(ratings, User(), noise=NotPrivate(0))
+    result = power_method(source, 2, unit=source.unit, budget=BUDGET)
+    assert not result.private
+    with pytest.raises(ValueError, match="source"):
+        power_method(source, 2, unit=source.unit, budget=BUDGET, noise=NotPrivate(1))
