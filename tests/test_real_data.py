@@ -5,11 +5,11 @@ Set DPSPECTRAL_DATA to the folder that holds ml-1m.npz.
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from dpspectral import Budget, Interaction, NotPrivate, power_method
 from dpspectral.baselines import nicolas2025
 from dpspectral.recsys.metrics import exact_basis, relative_error
+from dpspectral.recsys.split import train_part
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 RANK, SEEDS = 32, 3
@@ -19,14 +19,7 @@ RANK, SEEDS = 32, 3
 def ml1m(data_dir):
     """Train part: floor(0.8·degree) random items of every user (seed 0), empty columns dropped."""
     with np.load(data_dir / "ml-1m.npz") as file:
-        user, item = file["user"], file["item"]
-    order = np.lexsort((np.random.default_rng(0).random(len(user)), user))
-    user, item = user[order], item[order]
-    degree = np.bincount(user)
-    rank_within_user = np.arange(len(user)) - np.repeat(np.cumsum(degree) - degree, degree)
-    keep = rank_within_user < np.repeat(np.floor(0.8 * degree), degree)
-    R = sp.csr_array((np.ones(keep.sum()), (user[keep], item[keep])))
-    return R[:, np.asarray(R.sum(axis=0)).ravel() > 0].tocsr()
+        return train_part(file["user"], file["item"])
 
 
 @pytest.fixture(scope="module")

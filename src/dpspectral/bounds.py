@@ -1,6 +1,6 @@
 """The paper's coherences and convergence bounds, as ratios: their constants are unknown, so every constant is 1.
 
-η bounds ‖(I − XXᵀ)U_k‖₂ after L iterations with noise of multiplier 2ε⁻¹√(L log 1/δ) (Theorems 2.3, 3.3 and 4.1 of
+η bounds ‖(I − XXᵀ)U_k‖₂ after L iterations with noise of multiplier 2ε⁻¹√(L log 1/δ) (Theorems 2.2, 3.3 and 4.1 of
 the paper). They need p ≥ 2q ≥ 2k and, because of the factor log L, at least two iterations.
 """
 

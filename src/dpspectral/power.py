@@ -177,6 +177,8 @@ def power_method(
     if hasattr(data, "answer"):
         if noise is not None:
             raise ValueError("noise belongs to the source: pass it where the source is made")
+        if unit != data.unit:
+            raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
         source = data
     else:
         source = Curator(data, unit, noise=restarted(noise), threads=threads)

@@ -35,7 +35,7 @@ def draw(demo: Demo) -> Figure:
     axes.set_xlabel(f"privacy budget ε for one interaction (δ = {demo.delta:g})")
     axes.set_ylabel(f"relative error, rank {demo.rank}")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     return figure
 
 

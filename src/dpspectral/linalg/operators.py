@@ -165,7 +165,8 @@ class RowGram:
             block = self.rows[start:stop]
             block = np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
             if self.centre is not None:
-                block = block - self.centre
+                with np.errstate(over="ignore"):  # beyond float64 the row is clipped anyway
+                    block = np.clip(block - self.centre, -1e300, 1e300)
             out = np.empty(block.shape)
             kernels.clip_rows(np.ascontiguousarray(block), self.norm, self.l1, self.bits, out)
             yield out

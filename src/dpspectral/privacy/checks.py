@@ -6,6 +6,7 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
+import numba
 import numpy as np
 import scipy.sparse as sp
 
@@ -58,6 +59,41 @@ def matrix(data: Any) -> Any:
     return found
 
 
+@numba.njit(nogil=True, cache=True)
+def _row_order(indptr, indices, n, stored):  # type: ignore[no-untyped-def]
+    """0: columns strictly increase in every row; 1: some repeat or are out of order; 2: not a CSR matrix at all."""
+    if indptr[0] != 0 or indptr[-1] > stored:
+        return 2
+    state = 0
+    for u in range(indptr.size - 1):
+        if indptr[u + 1] < indptr[u]:
+            return 2
+        for e in range(indptr[u], indptr[u + 1]):
+            if not 0 <= indices[e] < n:
+                return 2
+            if e > indptr[u] and indices[e] <= indices[e - 1]:
+                state = 1
+    return state
+
+
+def canonical(data: Any, dtype: type) -> Any:
+    """A CSR matrix without repeated entries: `data` itself where it is one already, else a merged copy.
+
+    Looked up in the arrays, since the flag that scipy keeps goes stale when they are edited. Bounds are for rows whose
+    coordinates occur once.
+    """
+    state = _row_order(data.indptr, data.indices, data.shape[1], min(len(data.indices), len(data.data)))
+    if state == 2:
+        raise ValueError("the sparse matrix is broken: its row pointers or column indices are out of range")
+    if state == 0 and data.indptr[-1] == len(data.data):
+        return data
+    used = slice(0, int(data.indptr[-1]))
+    arrays = (data.data[used].astype(dtype), data.indices[used].copy(), data.indptr.copy())
+    merged = sp.csr_array(arrays, shape=data.shape)
+    merged.sum_duplicates()
+    return merged
+
+
 def stored_values(data: Any, rows: int = 1 << 16) -> Any:
     """The stored numbers of a matrix, chunk by chunk: no temporary as large as the data."""
     flat = data.data if sp.issparse(data) else data
@@ -86,9 +122,8 @@ def pattern(data: Any, *, binarize: bool) -> Any:
             )
     if not sp.issparse(found):
         return found
-    has_zero = any((chunk == 0).any() for chunk in stored_values(found))
-    if has_zero or not found.has_canonical_format:
-        found = found.astype(bool)  # a copy: the caller's matrix is never changed
-        found.sum_duplicates()
-        found.eliminate_zeros()
-    return found
+    merged = canonical(found, bool)
+    if any((chunk == 0).any() for chunk in stored_values(merged)):
+        merged = merged.astype(bool)  # a copy: the caller's matrix is never changed
+        merged.eliminate_zeros()
+    return merged

@@ -11,11 +11,11 @@ from typing import Any
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 
-_ROUNDING = 1e-12  # relative slack for adding up L equal parts of μ² in floating point
+_ROUNDING = 1e-12  # slack for adding up L equal parts of μ² in floating point; Budget.mu keeps more than that in hand
 
 
 class BudgetExceeded(RuntimeError):  # noqa: N818 (a public name, and what happened)
-    """The release was refused; nothing was computed from the data for it."""
+    """The release was refused: no noise was drawn and nothing left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ AES-256-CTR under a fresh key → 53 random bits → normal quantile → nearest
 of probabilities, and `ndtri` has an error of its own; in the rare case where either could change the nearest integer,
 more bits are drawn and the comparison is made in high precision until it is certain. So the law is exactly that of
 round(N(0, σ²)): there is no discretisation error to account for. (Without that step the distance would be about
-2^−53 per *possible value*, which is far from negligible for σ of 10⁵ grid steps and millions of samples.)
+2^−55 per *possible value*, which is far from negligible for σ of 10⁵ grid steps and millions of samples.)
 """
 
 from __future__ import annotations

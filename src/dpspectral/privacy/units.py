@@ -255,6 +255,9 @@ class BoundedRows(Unit):
     def enforce(self, data: Any) -> Any:
         found = checks.matrix(data)
         checks.finite(found)
+        if hasattr(found, "indptr"):
+            found = checks.canonical(found, float)
+            checks.finite(found)  # merging adds entries up
         return found
 
     @property
@@ -310,7 +313,7 @@ class SymmetricUpdate(Unit):
 
     @property
     def relation(self) -> str:
-        return f"update/{self.norm}/size={self.size:g}/grid={self.grid:g}"
+        return f"update/{self.norm}/size={self.size!r}/grid={self.grid!r}"
 
     def describe(self) -> str:
         size = {"rows-l1": "√Σ‖C_i‖₁²", "frobenius": "‖C‖_F", "nuclear": "nuclear norm", "spectral": "‖C‖₂"}[self.norm]
@@ -332,6 +335,8 @@ class SymmetricUpdate(Unit):
                     f"entries of A must be multiples of grid={self.grid!r} below 2^52 grid units; "
                     "pass the grid your data really lies on (rounding A here could enlarge a neighbour's update)"
                 )
+        if float(abs(A).sum(axis=1).max()) / self.grid >= 2.0**40:
+            raise ValueError(f"the rows of A add up to 2^40 steps of grid={self.grid!r} or more; use a coarser grid")
         return A
 
     def _bound(self, X: Iterate, step: float) -> float:
