@@ -15,7 +15,7 @@ _STYLE = """
 @media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --paper: #151a21; --line: #39424f; --soft: #1f2630; } }
 body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
        max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }

@@ -228,6 +228,14 @@ def test_sums_of_dyadic_rows_equal_integer_arithmetic(unit):
 
 
 @row_units
+def test_sparse_rows_have_the_sums_of_dense_rows(unit):
+    for X in row_iterates().values():
+        for shift in shifts(unit, X):
+            for rows in np.split(ROW_VALUES, 7):
+                assert (product(sp.csr_array(rows), unit, X, shift) == product(rows, unit, X, shift)).all()
+
+
+@row_units
 def test_sums_of_long_rows_are_those_of_clipped_rows(unit):
     rows = np.random.default_rng(6).normal(size=(20, 5)) * 10
     x = clipped(rows, unit)
@@ -306,7 +314,30 @@ def test_sums_of_a_symmetric_matrix_equal_rational_arithmetic(unit):
             assert (product(sp.csr_array(A), unit, X, shift) == expected).all()
 
 
-# What all units promise about their grid
+# What all bounds rest on
+
+
+def positive_definite(M):
+    """By elimination, in rational arithmetic."""
+    if not M:
+        return True
+    (pivot, *row), *rest = M
+    return pivot > 0 and positive_definite(
+        [[v - line[0] * r / pivot for v, r in zip(line[1:], row, strict=True)] for line in rest]
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_norms_of_an_iterate_are_upper_bounds_in_exact_arithmetic(seed):
+    for X in iterates(6, 3, seed).values():
+        whole, unit = X.integers.astype(object), Fraction(1, 4**X.bits)
+        rows = sorted((sum(v * v for v in row) for row in whole), reverse=True)
+        assert all(Fraction(norm) ** 2 >= square * unit for norm, square in zip(X.row_norms, rows, strict=True))
+        assert Fraction(X.frobenius) ** 2 >= sum(rows) * unit
+        gram, square = whole.T @ whole, Fraction(X.spectral) ** 2 / unit
+        assert positive_definite([[square * (i == j) - v for j, v in enumerate(row)] for i, row in enumerate(gram)])
+        for row in all_rows(6):
+            assert sum(v * v for v in row.astype(object) @ whole) * unit <= Fraction(X.pattern_bounds[row.sum()])
 
 
 @pytest.mark.parametrize("unit", EVERY, ids=repr)
