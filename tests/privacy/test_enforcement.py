@@ -129,6 +129,17 @@ def test_clipped_row_obeys_its_bounds_in_exact_arithmetic(line, norm, l1):
     assert all(t * v >= 0 and abs(t) <= abs(v) * (1 + Fraction(1, 2**40)) for t, v in zip(whole, exact, strict=True))
 
 
+def test_row_too_long_by_less_than_float64_can_tell_is_clipped():
+    longest, one = 2**ROW_BITS - 36, 2**ROW_BITS
+    eights, ones = divmod(one**2 + 1 - longest**2, 64)  # so that the sum of squares is the limit plus 1
+    row = np.concatenate([[longest], np.full(eights, 8), np.ones(ones)]).astype(np.float64)
+    out = np.empty(row.size)
+    kernels.clip_row(row, float(one), np.inf, ROW_BITS, out)
+    assert np.sum(row.astype(np.int64) ** 2) == one**2 + 1
+    assert np.cumsum((row / longest) ** 2)[-1] < (one / longest) ** 2  # the sequential float sum says it fits
+    assert np.sum(out.astype(np.int64) ** 2) <= one**2
+
+
 @settings(deadline=None, max_examples=200)
 @given(st.lists(ORDINARY, min_size=1, max_size=10), st.sampled_from([1.0, 0.3, 50.0]))
 def test_clipping_shortens_no_row_by_more_than_it_must(line, norm):
@@ -207,3 +218,22 @@ def test_any_power_of_two_serves_as_grid(grid):
 
 def test_updates_of_different_size_are_different_relations():
     assert SymmetricUpdate(size=1.0).relation != SymmetricUpdate(size=1.000004).relation
+
+
+@pattern_units
+def test_pair_repeated_in_a_coordinate_list_counts_once(unit):
+    twice = sp.coo_array(([1.0, 1.0, 1.0], ([0, 0, 1], [2, 2, 0])), shape=(2, 4))
+    assert (summed(twice, unit) == summed(np.array([[0, 0, 1, 0], [1, 0, 0, 0]]), unit)).all()
+    with pytest.raises(ValueError, match="0/1"):
+        unit.enforce(sp.coo_array(([2.0], ([0], [1])), shape=(2, 4)))
+
+
+@pytest.mark.parametrize("unit", [Interaction(1), BoundedRows(1.0), SymmetricUpdate()], ids=repr)
+def test_numbers_beyond_64_bits_are_refused(unit):
+    with pytest.raises(TypeError, match="64 bits"):
+        unit.enforce(np.eye(3, dtype=np.longdouble))
+
+
+def test_symmetric_matrix_of_booleans_is_taken_dense_and_sparse():
+    unit = SymmetricUpdate(grid=1.0)
+    assert (summed(np.eye(3, dtype=bool), unit) == summed(sp.csr_array(np.eye(3, dtype=bool)), unit)).all()

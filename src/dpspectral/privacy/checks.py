@@ -39,24 +39,25 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def numeric(data: Any) -> Any:
+    """A sparse matrix or array of bool, int or float of at most 64 bits."""
+    found = data if sp.issparse(data) else np.asarray(data)
+    if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
+        raise TypeError(f"the data must be numeric (bool, int or float up to 64 bits), got dtype {found.dtype}")
+    return found
+
+
 def matrix(data: Any) -> Any:
     """A two-dimensional numeric array or CSR matrix with at least one row and one column.
 
     CSR and dense arrays are used in place. Every other sparse format is converted to CSR once.
     """
-    if sp.issparse(data):
-        found = data if data.format == "csr" else data.tocsr()
-    else:
-        found = np.asarray(data)
-        if found.dtype == object or found.dtype.kind not in "biuf":
-            raise TypeError(f"the data must be numeric (bool, int or float), got dtype {found.dtype}")
-    if found.dtype.kind not in "biuf":
-        raise TypeError(f"the data must be numeric (bool, int or float), got dtype {found.dtype}")
+    found = numeric(data)
     if found.ndim != 2:
         raise ValueError(f"the data must be a matrix with users as rows, got {found.ndim} dimension(s)")
     if 0 in found.shape:
         raise ValueError(f"the data is empty: shape {found.shape}; at least one row and one column are needed")
-    return found
+    return found.tocsr() if sp.issparse(found) and found.format != "csr" else found
 
 
 @numba.njit(nogil=True, cache=True)
@@ -106,20 +107,30 @@ def finite(data: Any) -> None:
         raise ValueError("the data contains NaN or infinity; replace or drop those entries first")
 
 
+def _interactions(data: Any, binarize: bool) -> None:
+    """Every stored value is 0 or 1, or a count if those are to be binarised."""
+    finite(data)
+    if data.dtype.kind == "b":
+        return
+    for chunk in stored_values(data):
+        if (chunk < 0).any():
+            raise ValueError("the data contains negative values; interactions are 0 or 1, or counts with binarize=True")
+        if not binarize and ((chunk != 0) & (chunk != 1)).any():
+            raise ValueError(
+                "the data is not 0/1; pass binarize=True to the unit to count every positive entry as one interaction"
+            )
+
+
 def pattern(data: Any, *, binarize: bool) -> Any:
     """A 0/1 matrix: CSR with the value array to be ignored (canonical, no stored zeros), or the dense array itself.
 
     Several entries for one (row, column) pair are one interaction.
     """
+    if sp.issparse(data) and data.format == "coo":  # checked before conversion, which adds repeated entries up
+        _interactions(numeric(data), binarize)
+        data = data.astype(bool)
     found = matrix(data)
-    finite(found)
-    for chunk in stored_values(found):
-        if chunk.dtype.kind != "b" and (chunk < 0).any():
-            raise ValueError("the data contains negative values; interactions are 0 or 1, or counts with binarize=True")
-        if not binarize and chunk.dtype.kind != "b" and ((chunk != 0) & (chunk != 1)).any():
-            raise ValueError(
-                "the data is not 0/1; pass binarize=True to the unit to count every positive entry as one interaction"
-            )
+    _interactions(found, binarize)
     if not sp.issparse(found):
         return found
     merged = canonical(found, bool)

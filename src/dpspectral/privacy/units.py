@@ -268,10 +268,11 @@ class BoundedRows(Unit):
 
     def _bound(self, X: Iterate, step: float) -> float:
         p = X.shape[1]
-        one = min(X.spectral, self.l1_ratio * X.largest_row)
+        length = min(1.0, self.l1_ratio)  # ‖x‖₂ ≤ ‖x‖₁
+        one = length * min(length * X.spectral, self.l1_ratio * X.largest_row)
         if self.neighbours == "add-remove":
-            return one + step * math.sqrt(p) / 2
-        return min(math.sqrt(2) * X.spectral, 2 * one) + step * math.sqrt(p)
+            return one + step * length * math.sqrt(p) / 2
+        return min(math.sqrt(2) * length**2 * X.spectral, 2 * one) + step * length * math.sqrt(p)
 
     def _raw_bits(self, X: Iterate) -> int:
         return ROW_BITS + X.bits
@@ -324,9 +325,8 @@ class SymmetricUpdate(Unit):
         checks.finite(A)
         if A.shape[0] != A.shape[1]:
             raise ValueError(f"SymmetricUpdate takes a square symmetric matrix, got shape {A.shape}")
-        difference = A - A.T
-        asymmetric = difference.nnz and abs(difference).max() if hasattr(difference, "nnz") else difference.any()
-        if asymmetric:
+        different = A != A.T
+        if different.nnz if hasattr(different, "nnz") else different.any():
             raise ValueError("SymmetricUpdate takes a symmetric matrix; pass (A + A.T)/2 if that is what you mean")
         for chunk in checks.stored_values(A):
             scaled = chunk / self.grid
