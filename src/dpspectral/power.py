@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpspectral.files import write_whole
 from dpspectral.linalg import orthonormal
+from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.linalg.operators import FloatGram
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
@@ -83,7 +84,8 @@ def iterate(
         if progress is not None:
             progress(number, 1.0)
         if number < iterations:
-            X = orthonormal.qr(Y)[0]
+            with one_thread_if_small(*Y.shape):
+                X = orthonormal.qr(Y)[0]
     return Y
 
 
@@ -236,7 +238,8 @@ def run(
         return answer.values
 
     Y = iterate(X, iterations, multiply, lambda X: Iterate(X, DEFAULT_BITS + extra_bits), progress)
-    components, eigenvalues = orthonormal.leading(Y, rank, noise_std)
+    with one_thread_if_small(*Y.shape):
+        components, eigenvalues = orthonormal.leading(Y, rank, noise_std)
     settings = {"method": "power", "iterations": iterations, "columns": p, "start": start, "noise_std": noise_std}
     return Result(components, eigenvalues, ledger, source.unit.describe(), settings)
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.linalg.operators import BinaryGram, Operator, RowGram, SymmetricMatrix
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger, Release
@@ -108,7 +109,8 @@ class Curator:
         progress: Callable[[float], None] = lambda _: None,
         loss: float = ROUNDING_LOSS,
     ) -> Answer:
-        rounding = self.unit.rounding(X, loss)  # from public X alone
+        with one_thread_if_small(*X.shape):
+            rounding = self.unit.rounding(X, loss)  # from public X alone
         sigma = rounding.sensitivity / mu
         product = self.operator(X).product(X.integers, rounding.shift, progress)
         entry = Release(what, self.unit.relation, rounding.sensitivity, sigma, rounding.scale, self.noise.private)

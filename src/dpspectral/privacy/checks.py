@@ -107,18 +107,21 @@ def finite(data: Any) -> None:
         raise ValueError("the data contains NaN or infinity; replace or drop those entries first")
 
 
-def _interactions(data: Any, binarize: bool) -> None:
-    """Every stored value is 0 or 1, or a count if those are to be binarised."""
+def _interactions(data: Any, binarize: bool) -> bool:
+    """Check that every stored value is 0 or 1, or a count if those are to be binarised. True: none is 0."""
+    if all((chunk == 1).all() for chunk in stored_values(data)):
+        return True
     finite(data)
-    if data.dtype.kind == "b":
-        return
+    zeros = False
     for chunk in stored_values(data):
-        if (chunk < 0).any():
+        zeros = zeros or not chunk.all()
+        if data.dtype.kind != "b" and (chunk < 0).any():
             raise ValueError("the data contains negative values; interactions are 0 or 1, or counts with binarize=True")
         if not binarize and ((chunk != 0) & (chunk != 1)).any():
             raise ValueError(
                 "the data is not 0/1; pass binarize=True to the unit to count every positive entry as one interaction"
             )
+    return not zeros
 
 
 def pattern(data: Any, *, binarize: bool) -> Any:
@@ -130,11 +133,11 @@ def pattern(data: Any, *, binarize: bool) -> Any:
         _interactions(numeric(data), binarize)
         data = data.astype(bool)
     found = matrix(data)
-    _interactions(found, binarize)
+    all_ones = _interactions(found, binarize)
     if not sp.issparse(found):
         return found
     merged = canonical(found, bool)
-    if any((chunk == 0).any() for chunk in stored_values(merged)):
+    if not all_ones:
         merged = merged.astype(bool)  # a copy: the caller's matrix is never changed
         merged.eliminate_zeros()
     return merged

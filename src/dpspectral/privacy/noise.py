@@ -25,7 +25,7 @@ from scipy.special import ndtri
 
 from dpspectral.privacy import checks
 
-_SEGMENT = 1 << 18  # samples per key
+_SEGMENT = 1 << 16  # samples per key
 _CHUNK = 1 << 14  # samples per pass through the cache
 _QUANTILE_ERROR = 2.0**-47  # relative; the largest seen against 200-bit arithmetic is 2^−50.2 (test_noise.py)
 

@@ -1,0 +1,28 @@
+"""Keep BLAS threads out of the way of ours.
+
+OpenBLAS workers spin for milliseconds after every call. Between sparse products on all cores, a small QR on two threads
+then costs more time than it saves: the next product ran up to twice as long.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+_SMALL = 5e8  # multiplications; about a tenth of a second on one core
+
+
+@lru_cache(maxsize=1)
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_thread_if_small(n: int, p: int) -> AbstractContextManager[Any]:
+    """One BLAS thread for work on an n × p matrix that is quickly done, e.g. its Gram matrix."""
+    if float(n) * p * p > _SMALL:
+        return nullcontext()
+    limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
+    return limited
