@@ -47,3 +47,16 @@ def test_count_is_at_least_one_and_charged():
     assert min(counts) == 1
     assert len(ledger.entries) == 40
     assert ledger.mu == pytest.approx(0.1 * math.sqrt(40))
+
+
+def test_entries_exist_before_the_noise_is_drawn():
+    ledger, seen = Ledger(BUDGET), []
+
+    class Watching(NotPrivate):
+        def rounded_gaussian(self, sigma, shape):
+            seen.append(len(ledger.entries))
+            return super().rounded_gaussian(sigma, shape)
+
+    private_count(3, "row/add-remove", 0.1, ledger, Watching(0))
+    private_mean(np.ones((3, 1)), BoundedRows(1.0), 0.1, ledger, Watching(0))
+    assert seen == [1, 2, 2]

@@ -174,17 +174,19 @@ def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(rat
 
 
 def test_entry_exists_before_the_noise_is_drawn(ratings):
-    """An interrupted run has paid for everything that was released."""
-    ledger = Ledger(BUDGET)
+    """A run interrupted while it draws noise has paid for everything that might have been released."""
+    ledger, seen = Ledger(BUDGET), []
 
     class Failing(NotPrivate):
         def rounded_gaussian(self, sigma, shape):
-            if len(ledger.entries) == 2:
+            seen.append(len(ledger.entries))
+            if len(seen) == 2:
                 raise KeyboardInterrupt
             return super().rounded_gaussian(sigma, shape)
 
     with pytest.raises(KeyboardInterrupt):
         power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, noise=Failing(0))
+    assert seen == [1, 2]
     assert len(ledger.entries) == 2
 
 
@@ -241,6 +243,19 @@ def test_real_rows_give_the_clipped_scatter_matrix(rng, unit):
     vectors = np.linalg.eigh(clipped.T @ clipped)[1]
     result = power_method(data, 2, unit=unit, budget=BUDGET, iterations=40, noise=SILENT)
     assert sine(result.components, vectors[:, ::-1][:, :2]) < 1e-2
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("unit", [BoundedRows(2.0), BoundedRows(2.0, l1=3.0), SymmetricUpdate(grid=2.0**-4)], ids=repr)
+def test_float_path_agrees_with_the_integer_path_for_every_unit(rng, unit, form):
+    data = np.rint(rng.normal(size=(20, 20)) * 16) / 16
+    data[3] = 0
+    if isinstance(unit, SymmetricUpdate):
+        data = data @ data.T
+        data = np.rint(data * 16) / 16
+    exact = power_method(form(data), 3, unit=unit, budget=BUDGET, random_state=0, noise=SILENT, extra_bits=6)
+    plain, _ = plain_power_method(form(data), 3, unit=unit, random_state=0)
+    assert sine(exact.components, plain) < 1e-4
 
 
 def test_symmetric_matrix_is_decomposed_as_it_is(rng):

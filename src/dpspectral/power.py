@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from dpspectral.files import write_whole
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.blas import one_thread_if_small
-from dpspectral.linalg.operators import FloatGram
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import ROUNDING_LOSS, Interaction, PatternUnit, Unit
-from dpspectral.source import Curator, Source, restarted
+from dpspectral.privacy.units import ROUNDING_LOSS, Interaction, Unit
+from dpspectral.source import Curator, Source, float_operator, restarted
 
 Reals = NDArray[np.float64]
 Multiply = Callable[[int, Any], Reals]  # iteration, public X → noisy A·X
@@ -248,7 +247,7 @@ def plain_power_method(
     data: Any,
     rank: int,
     *,
-    unit: PatternUnit,
+    unit: Unit,
     iterations: int = 3,
     oversampling: int | None = None,
     start: str = "flat",
@@ -259,8 +258,7 @@ def plain_power_method(
 
     For references and baselines. `disturb(iteration, X, Y)` may return a changed product (noise of one's own).
     """
-    rows = unit.enforce(data)
-    operator = FloatGram(rows, unit.weights(rows.shape[1]))
+    operator = float_operator(data, unit)
     p = _columns(rank, oversampling, operator.n)
 
     def multiply(number: int, X: Reals) -> Reals:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.linalg.blas import one_thread_if_small
+from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
 from dpspectral.linalg.operators import BinaryGram, Operator, RowGram, SymmetricMatrix
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger, Release
@@ -42,6 +43,18 @@ class Source(Protocol):
         self, X: Iterate, mu: float, ledger: Ledger, what: str, progress: Callable[[float], None], loss: float
     ) -> Answer:
         """Charge the ledger μ for `what` and release A·X with noise to match."""
+
+
+def float_operator(data: Any, unit: Unit) -> FloatOperator:
+    """The matrix of a unit in floating point, without any promise."""
+    rows = unit.enforce(data)
+    match unit:
+        case PatternUnit():
+            return FloatGram(rows, unit.weights(rows.shape[1]))
+        case BoundedRows():
+            assert unit.norm is not None
+            return FloatRows(rows, unit.norm, unit.l1_ratio * unit.norm)
+    return FloatMatrix(rows)
 
 
 def chosen_noise(noise: NotPrivate | None) -> Noise:

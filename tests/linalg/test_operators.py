@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from dpspectral import BoundedRows, Interaction, SymmetricUpdate, User
-from dpspectral.linalg.operators import BinaryGram, FloatGram, RowGram, SymmetricMatrix
+from dpspectral.linalg.floats import FloatGram
+from dpspectral.linalg.operators import BinaryGram, RowGram, SymmetricMatrix
 from dpspectral.linalg.orthonormal import flat_start, gaussian_start
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.weights import weight_table

@@ -73,7 +73,7 @@ def _in_threads(
             raise
 
 
-def _row_blocks(rows: int, size: int) -> list[tuple[int, int]]:
+def row_blocks(rows: int, size: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, rows)) for start in range(0, rows, max(size, 1))]
 
 
@@ -117,7 +117,7 @@ class BinaryGram:
 
     def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
         p, dtype = X.shape[1], self._width(X, shift)
-        blocks = _row_blocks(self.rows.shape[0], self.block_rows)
+        blocks = row_blocks(self.rows.shape[0], self.block_rows)
         threads = min(self.threads, len(blocks))
         Y = np.empty((self.n, p), dtype=np.int64)
         tiles = range(0, p, _TILE)
@@ -161,7 +161,7 @@ class RowGram:
 
     def _dense_blocks(self) -> Iterator[NDArray[np.float64]]:
         """Clipped integer rows, block by block."""
-        for start, stop in _row_blocks(self.rows.shape[0], self.block_rows):
+        for start, stop in row_blocks(self.rows.shape[0], self.block_rows):
             block = self.rows[start:stop]
             block = np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
             if self.centre is not None:
@@ -196,7 +196,7 @@ class RowGram:
         return Y
 
     def _sparse_product(self, X: Ints, shift: int, progress: Progress) -> NDArray[np.int64]:
-        blocks = _row_blocks(self.rows.shape[0], self.block_rows)
+        blocks = row_blocks(self.rows.shape[0], self.block_rows)
         threads = min(self.threads, len(blocks))
         sums = np.zeros((threads, *X.shape), dtype=np.int64)
         wide = X.astype(np.int64)
@@ -229,7 +229,7 @@ class SymmetricMatrix:
         Y = np.empty(X.shape, dtype=np.int64)
         top = float(np.abs(X).max())
         half = (1 << shift) >> 1
-        for start, stop in _row_blocks(self.n, self.block_rows):
+        for start, stop in row_blocks(self.n, self.block_rows):
             block = self.A[start:stop] / self.grid  # exact: the grid is a power of two
             reach = float(abs(block).sum(axis=1).max()) * top
             _check_width(reach, "the product")
@@ -239,21 +239,4 @@ class SymmetricMatrix:
                 part = np.asarray(block.astype(np.int64) @ X.astype(np.int64))
             Y[start:stop] = (part + half) >> shift
             progress(stop / self.n)
-        return Y
-
-
-class FloatGram:
-    """Σ_u w(d_u) r_u r_uᵀ in float64, for runs that make no promise (references, the paper to the letter)."""
-
-    def __init__(self, rows: Any, weights: NDArray[np.float64]) -> None:
-        self.rows = rows if sp.issparse(rows) else sp.csr_array(rows)
-        degrees = np.diff(self.rows.indptr)
-        self._pattern = sp.csr_array(
-            (np.ones(self.rows.nnz), self.rows.indices, self.rows.indptr), shape=self.rows.shape
-        )
-        self._weights = weights[degrees]
-        self.n = int(rows.shape[1])
-
-    def product(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
-        Y: NDArray[np.float64] = self._pattern.T @ (self._weights[:, None] * (self._pattern @ X))
         return Y

@@ -9,16 +9,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from dpspectral.linalg.operators import FloatGram
 from dpspectral.privacy.units import Interaction
+from dpspectral.source import float_operator
 
 Reals = NDArray[np.float64]
 
 
 def exact_basis(R: Any, rank: int, random_state: int = 0) -> Reals:
     """Top eigenvectors of Σ_u r_u r_uᵀ/d_u: the paper's matrix, whatever floor a private run used."""
-    unit = Interaction(floor=1, weighting="plain")
-    operator = FloatGram(unit.enforce(R), unit.weights(R.shape[1]))
+    operator = float_operator(R, Interaction(floor=1, weighting="plain"))
     n = operator.n
     if rank > n // 2 or n < 64:
         return np.linalg.eigh(operator.product(np.eye(n)))[1][:, ::-1][:, :rank]

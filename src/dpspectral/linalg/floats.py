@@ -1,0 +1,71 @@
+"""The same products in float64, for runs that make no promise: references and the published methods.
+
+Row blocks too: nothing as large as the data is made. Sums depend on their order, so results agree to rounding only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dpspectral.linalg.operators import row_blocks
+
+Reals = NDArray[np.float64]
+_BLOCK = 8192
+
+
+class FloatOperator(Protocol):
+    n: int
+
+    def product(self, X: Reals) -> Reals:
+        """A·X in floating point."""
+
+
+class FloatGram:
+    """Σ_u w(d_u) r_u r_uᵀ for 0/1 rows: CSR whose stored entries are the ones, or a dense array."""
+
+    def __init__(self, rows: Any, weights: Reals) -> None:
+        self.rows, self.weights = rows, weights
+        self.n = int(rows.shape[1])
+
+    def product(self, X: Reals) -> Reals:
+        Y = np.zeros((self.n, X.shape[1]))
+        for start, stop in row_blocks(self.rows.shape[0], _BLOCK):
+            block = sp.csr_array(self.rows[start:stop])
+            ones = sp.csr_array((np.ones(block.nnz), block.indices, block.indptr), shape=block.shape)
+            Y += ones.T @ (self.weights[np.diff(block.indptr), None] * (ones @ X))
+        return Y
+
+
+class FloatRows:
+    """Σ_u x_u x_uᵀ for real rows clipped to ‖x‖₂ ≤ norm and ‖x‖₁ ≤ l1."""
+
+    def __init__(self, rows: Any, norm: float, l1: float = np.inf) -> None:
+        self.rows, self.norm, self.l1 = rows, norm, l1
+        self.n = int(rows.shape[1])
+
+    def product(self, X: Reals) -> Reals:
+        Y = np.zeros((self.n, X.shape[1]))
+        for start, stop in row_blocks(self.rows.shape[0], _BLOCK):
+            block = self.rows[start:stop].astype(np.float64)
+            length = np.sqrt(np.asarray((block * block).sum(axis=1)).ravel())
+            absolute = np.asarray(abs(block).sum(axis=1)).ravel()
+            with np.errstate(divide="ignore"):
+                scale = np.minimum(1.0, np.minimum(self.norm / length, self.l1 / absolute))
+            Y += block.T @ (np.square(scale)[:, None] * (block @ X))
+        return Y
+
+
+class FloatMatrix:
+    """A given matrix."""
+
+    def __init__(self, A: Any) -> None:
+        self.A = A
+        self.n = int(A.shape[0])
+
+    def product(self, X: Reals) -> Reals:
+        Y: Reals = self.A @ X
+        return Y
