@@ -129,6 +129,8 @@ def test_fits_share_a_ledger_until_it_is_empty(cloud):
     spent = len(ledger.entries)
     with pytest.raises(BudgetExceeded):
         estimator.fit(cloud)
+    with pytest.raises(BudgetExceeded):
+        clone(estimator).fit(cloud)  # a clone has no budget of its own
     assert len(ledger.entries) == spent
 
 

@@ -1,5 +1,6 @@
 """Composition, refusal before overspending, and JSON."""
 
+import copy
 import json
 import math
 import pickle
@@ -81,12 +82,16 @@ def test_json_that_overspends_its_own_budget_is_refused():
         Ledger.from_json("{}")
 
 
-def test_ledger_survives_pickling():
+def test_a_copy_is_no_second_budget():
     ledger = Ledger(BUDGET)
     ledger.charge(part(0.5))
-    again = pickle.loads(pickle.dumps(ledger))
-    again.charge(part(0.5))
-    assert len(ledger.entries) == 1
+    assert copy.copy(ledger) is ledger
+    assert copy.deepcopy(ledger) is ledger
+    record = pickle.loads(pickle.dumps(ledger))
+    assert record.entries == ledger.entries
+    assert record.epsilon() == ledger.epsilon()
+    with pytest.raises(BudgetExceeded, match="unpickled"):
+        record.charge(part(0.1))
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf])

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
@@ -45,6 +45,10 @@ class Ledger:
     Releases compose exactly: μ² = Σ μ_l². A release that would exceed the budget raises `BudgetExceeded` before it
     happens. One ledger speaks of one relation (say "interaction/add-remove"): guarantees for an interaction and for
     a whole user are different promises and do not add up to one number.
+
+    A copy of a ledger would be a second budget. So copying gives the same ledger (scikit-learn's `clone` shares it), and
+    one that comes out of a pickle, say in another process, can be read but not charged. `from_json` goes on with a
+    stored ledger deliberately.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -52,6 +56,7 @@ class Ledger:
             raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
         self.budget = budget
         self._entries: list[Release] = []
+        self._closed = False
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,7 +64,14 @@ class Ledger:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._closed = True
         self._lock = threading.Lock()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     def __repr__(self) -> str:
         return f"Ledger({self.budget}, {len(self._entries)} release(s), spent mu={self.mu:.6g} of {self.budget.mu:.6g})"
@@ -94,6 +106,10 @@ class Ledger:
 
     def require(self, protects: str, mu: float) -> None:
         """Raise unless releases of `mu` in total about `protects` still fit."""
+        if self._closed:
+            raise BudgetExceeded(
+                "this ledger was unpickled: the original may have been charged since, so this copy takes no more releases"
+            )
         if self.protects not in (None, protects):
             raise ValueError(
                 f"this ledger protects {self.protects!r}; a release that protects {protects!r} needs its own ledger"
