@@ -46,8 +46,8 @@ class Ledger:
     happens. One ledger speaks of one relation (say "interaction/add-remove"): guarantees for an interaction and for
     a whole user are different promises and do not add up to one number.
 
-    A copy of a ledger would be a second budget. So copying gives the same ledger (scikit-learn's `clone` shares it), and
-    one that comes out of a pickle, say in another process, can be read but not charged. `from_json` goes on with a
+    A copy would be a second budget. So copying gives the same ledger (scikit-learn's `clone` shares it), and one that
+    comes out of a pickle, say in another process, can be read but not charged. `from_json` goes on with a
     stored ledger deliberately.
     """
 
@@ -108,7 +108,7 @@ class Ledger:
         """Raise unless releases of `mu` in total about `protects` still fit."""
         if self._closed:
             raise BudgetExceeded(
-                "this ledger was unpickled: the original may have been charged since, so this copy takes no more releases"
+                "this ledger was unpickled: the original may have been charged since, so this copy takes no more"
             )
         if self.protects not in (None, protects):
             raise ValueError(
