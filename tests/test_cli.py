@@ -50,6 +50,7 @@ def test_fit_json_is_machine_readable_and_shows_no_private_fact(files):
     summary = json.loads(result.stdout)
     assert summary["ledger"]["spent"]["epsilon"] == pytest.approx(1, rel=1e-6)
     assert summary["users_declared"] == 300
+    assert summary["own_budget"]
     undeclared = json.loads(fit(files, "--json").stdout)
     assert "users_declared" not in undeclared
     words = json.dumps({k: v for k, v in undeclared.items() if k not in ("ledger", "eigenvalues", "noise_std")})
@@ -96,11 +97,16 @@ def test_counts_need_binarize(tmp_path, ratings):
         (("--epsilon", 0), "epsilon must be"),
         (("--delta", 1), "delta must be"),
         (("--rank", 81), "rank must be between 1 and 80, got 81"),
-        (("--floor", 0), "floor must be at least 1"),
+        (("--floor", 0), "floor must be between 1 and 1000000, got 0"),
         (("--items", "missing.txt"), "neither a file"),
         (("--unit", "rows"), "--row-norm"),
         (("--row-norm", 1), "--unit rows"),
-        (("--out", "/nowhere/basis.npz"), "does not exist"),
+        (("--unit", "user", "--weighting", "plain"), "--weighting"),
+        (("--unit", "rows", "--row-norm", 1, "--floor", 3), "--floor"),
+        (("--min-rating", "nan"), "min_rating"),
+        (("--iterations", 0), "iterations"),
+        (("--threads", 0), "threads"),
+        (("--out", "missing-folder/basis.npz"), "does not exist"),
         (("--out", "/proc/basis.npz"), "cannot write"),
     ],
 )
@@ -111,6 +117,19 @@ def test_bad_options_are_named_and_nothing_is_written(files, options, message):
     assert message in " ".join(result.output.split())
     assert "Traceback" not in result.output
     assert set(os.listdir(files)) == before
+
+
+@pytest.mark.parametrize("name", ["ratings.csv", "items.txt"])
+def test_input_is_never_overwritten(files, name):
+    before = (files / name).read_bytes()
+    assert "is the input" in " ".join(fit(files, out=name).output.split())
+    assert (files / name).read_bytes() == before
+
+
+def test_output_that_knows_no_greek_still_works():
+    command = [sys.executable, "-m", "dpspectral.cli", "budget", "--epsilon", "1", "--delta", "1e-6"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "cp1252"}, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_unwritable_output_is_found_before_the_data_is_read(files, monkeypatch):

@@ -62,7 +62,8 @@ def test_unused_items_of_the_catalogue_are_columns_too(tmp_path):
 
 def test_items_from_data_are_declared_in_words(tmp_path):
     table = load(write(tmp_path, lines(",")), items="from-data")
-    assert table.items == ["a", "c", "b"]
+    assert table.items == ["a", "b", "c"]  # sorted: who brought which item first is not public
+    assert (table.matrix.toarray() == MATRIX).all()
     assert "declared public" in table.catalogue
 
 
@@ -71,6 +72,36 @@ def test_minimum_rating_filters_and_is_noted(tmp_path, items):
     table = load(write(tmp_path, text), items=items, min_rating=4)
     assert (table.matrix.toarray() == [[1, 0, 0], [0, 1, 0]]).all()
     assert "at least 4" in table.notes[0]
+
+
+def test_order_of_lines_does_not_show_in_the_columns(tmp_path):
+    forward = load(write(tmp_path, "u,z\nu,y\nv,x\n"), items="from-data")
+    backward = load(write(tmp_path, "v,x\nu,y\nu,z\n"), items="from-data")
+    assert forward.items == backward.items == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("first", ["user1,a", "u,item1", "movies2,b", "userx,c"])
+def test_ids_that_look_like_words_are_not_a_header(tmp_path, first):
+    table = load(write(tmp_path, f"{first}\nu2,b\n"), items="from-data")
+    assert table.matrix.sum() == 2
+    assert not table.notes
+
+
+def test_guessed_header_is_noted(tmp_path, items):
+    assert "header" in load(write(tmp_path, "userId,movieId\nu1,a\n"), items=items).notes[0]
+
+
+def test_nothing_above_the_minimum_rating_is_said_so(tmp_path, items):
+    with pytest.raises(DataError, match="no pair has the minimum rating"):
+        load(write(tmp_path, "u1,a,1\n"), items=items, min_rating=4)
+
+
+def test_options_that_do_not_apply_are_refused(tmp_path):
+    np.save(tmp_path / "m.npy", MATRIX)
+    with pytest.raises(DataError, match="minimum rating applies"):
+        load(tmp_path / "m.npy", min_rating=2)
+    with pytest.raises(DataError, match="header"):
+        load(tmp_path / "m.npy", header=True)
 
 
 def test_ratings_are_noted_as_unused(tmp_path, items):
@@ -102,7 +133,7 @@ def test_arrays_matrices_and_numbers(tmp_path, items):
         ("who,what\nu1,a\n", "line 1: item 'what' .*--header"),
         ("u1 a\n", "line 1: 'u1 a' has no separator; expected user,item"),
         ("u1,a,1,2,3\n", "line 1: 5 field"),
-        ("", "has no separator"),
+        ("", "the file is empty"),
         ("user,item\n", "no interactions found"),
         (b"u1,a\n\xff\xfe,b\n", "not UTF-8"),
         ('u1,a\n"u2,b\n', "expected user,item"),
@@ -122,18 +153,29 @@ def test_other_wrong_files(tmp_path, items):
         (lambda: load(text, items="nowhere.txt"), "neither a file"),
         (lambda: load(text, items="3"), "line 1: item 'a'"),
         (lambda: load(text, items=items, min_rating=3), "line 1: no rating"),
+        (lambda: load(text, items=items, min_rating=float("nan")), "min_rating"),
+        (lambda: load(tmp_path, items=items), "it is a folder"),
     ]:
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(ValueError, match=message):
             call()
     np.savez(tmp_path / "odd.npz", a=np.zeros(3))
     with pytest.raises(DataError, match=r"found arrays \['a'\]; expected 'user' and 'item'"):
         load(tmp_path / "odd.npz")
-    np.savez(tmp_path / "uneven.npz", user=np.zeros(3), item=np.zeros(2))
+    np.savez(tmp_path / "uneven.npz", user=np.zeros(3, int), item=np.zeros(2, int))
     with pytest.raises(DataError, match="equal length"):
         load(tmp_path / "uneven.npz", items="3")
     np.savez(tmp_path / "outside.npz", user=np.zeros(2, int), item=np.array([0, 7]))
     with pytest.raises(DataError, match="outside the catalogue 3, the first is '7'"):
         load(tmp_path / "outside.npz", items="3")
+    np.savez(tmp_path / "float.npz", user=np.zeros(1, int), item=np.array([1.5]))
+    with pytest.raises(DataError, match="whole numbers or text"):
+        load(tmp_path / "float.npz", items="3")
+    np.savez(tmp_path / "nan.npz", user=np.zeros(1, int), item=np.zeros(1, int), rating=np.array([np.nan]))
+    with pytest.raises(DataError, match="finite"):
+        load(tmp_path / "nan.npz", items="3")
+    np.savez(tmp_path / "half.npz", format=np.array("csr"))
+    with pytest.raises(DataError, match="not a readable"):
+        load(tmp_path / "half.npz")
     for name in ("text.npz", "text.npy"):
         with pytest.raises(DataError, match="not a"):
             load(write(tmp_path, "not numpy", name))

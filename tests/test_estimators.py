@@ -149,6 +149,10 @@ def test_fits_share_a_ledger_until_it_is_empty(cloud):
         ({"mean_share": 1.0}, "mean_share"),
         ({"neighbours": "all"}, "neighbours"),
         ({"n_samples": 0}, "n_samples"),
+        ({"iterations": 0}, "iterations"),
+        ({"oversampling": -1}, "oversampling"),
+        ({"random_state": -1}, "random_state"),
+        ({"noise": 7}, "NotPrivate"),
     ],
 )
 def test_bad_parameters_are_named_before_any_release(cloud, change, message):

@@ -299,6 +299,29 @@ def test_saved_file_holds_released_values_only(ratings, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "basis.npz"]
 
 
+def test_numpy_numbers_are_taken_as_plain_ones(ratings, tmp_path):
+    unit = Interaction(np.int64(7))
+    assert unit == Interaction(7)
+    result = power_method(ratings, np.int64(2), unit=unit, budget=BUDGET, iterations=np.int32(2))
+    result.save(tmp_path / "basis.npz")
+    assert SymmetricUpdate(size=1).relation == SymmetricUpdate(size=np.float64(1)).relation
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_it_is_charged():
+    ledger = Ledger(BUDGET)
+    with pytest.raises(ValueError, match="standard deviation"):
+        power_method(np.eye(3), 1, unit=SymmetricUpdate(size=1e25), budget=BUDGET, ledger=ledger)
+    assert not ledger.entries
+
+
+def test_save_refuses_names_of_its_own_and_missing_folders(ratings, tmp_path):
+    result = power_method(ratings, 2, unit=User(), budget=BUDGET)
+    with pytest.raises(ValueError, match="components"):
+        result.save(tmp_path / "b.npz", components=3)
+    with pytest.raises(OSError, match="does not exist"):
+        result.save(tmp_path / "missing" / "b.npz")
+
+
 def test_failed_save_leaves_nothing_behind(ratings, tmp_path):
     result = power_method(ratings, 2, unit=User(), budget=BUDGET)
     with pytest.raises(RuntimeError):
@@ -347,6 +370,8 @@ def test_bad_data_is_named_before_any_release(ratings, unit, change, message):
         ({"users": 0}, "users"),
         ({"random_state": -1}, "random_state"),
         ({"extra_bits": 99}, "extra_bits"),
+        ({"threads": 0}, "threads"),
+        ({"progress": 3}, "progress"),
     ],
 )
 def test_bad_arguments_are_named_before_any_release(ratings, arguments, message):

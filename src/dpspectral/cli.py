@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import warnings
@@ -19,6 +20,7 @@ from dpspectral import __version__
 from dpspectral.baselines import closed_form_multiplier, closed_form_true_epsilon
 from dpspectral.files import check_writable, write_whole
 from dpspectral.power import power_method
+from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
@@ -33,7 +35,7 @@ _DELTA = click.option("--delta", type=float, required=True, help="Privacy budget
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Expected failures become one line and exit code 2; warnings one line each; Ctrl-C says where things stand."""
+    """Expected failures become one line and exit code 1; warnings one line each; Ctrl-C says where things stand."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         _ERR.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
@@ -77,12 +79,19 @@ def main() -> None:
     budget   what an (ε, δ) is worth: μ, noise, comparison
     demo     prior methods and ours on synthetic data, as an HTML report
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # ε on a terminal that has none is no reason to fail
 
 
 def _unit(
-    kind: str, floor: int | None, weighting: str, neighbours: str, row_norm: float | None, binarize: bool
+    kind: str, floor: int | None, weighting: str | None, neighbours: str, row_norm: float | None, binarize: bool
 ) -> Unit:
+    if weighting is not None and kind != "interaction":
+        raise click.UsageError("--weighting goes with --unit interaction")
     if kind == "rows":
+        if floor is not None or binarize:
+            raise click.UsageError("--floor and --binarize go with --unit interaction or user")
         if row_norm is None:
             raise click.UsageError("--unit rows needs --row-norm: a public bound; longer rows are clipped to it")
         return BoundedRows(norm=row_norm, neighbours=neighbours)
@@ -91,7 +100,7 @@ def _unit(
     if kind == "user":
         return User(floor=1 if floor is None else floor, neighbours=neighbours, binarize=binarize)
     chosen = 20 if floor is None else floor
-    return Interaction(floor=chosen, weighting=weighting, neighbours=neighbours, binarize=binarize)
+    return Interaction(floor=chosen, weighting=weighting or "sqrt", neighbours=neighbours, binarize=binarize)
 
 
 @main.command()
@@ -106,7 +115,7 @@ def _unit(
     help="Who is protected: one user-item pair, one whole user, or one row of real numbers.",
 )  # fmt: skip
 @click.option("--floor", type=int, help="Public degree floor.  [default: 20 for interaction, 1 for user]")
-@click.option("--weighting", type=click.Choice(["sqrt", "plain"]), default="sqrt", show_default=True)
+@click.option("--weighting", type=click.Choice(["sqrt", "plain"]), help="For --unit interaction.  [default: sqrt]")
 @click.option("--neighbours", type=click.Choice(["add-remove", "replace"]), default="add-remove", show_default=True)
 @click.option("--row-norm", type=float, help="For --unit rows: rows are clipped to this ℓ2 norm.")
 @click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction.")
@@ -127,7 +136,7 @@ def fit(
     out: Path,
     kind: str,
     floor: int | None,
-    weighting: str,
+    weighting: str | None,
     neighbours: str,
     row_norm: float | None,
     binarize: bool,
@@ -149,6 +158,9 @@ def fit(
         budget = Budget(epsilon, delta)
         unit = _unit(kind, floor, weighting, neighbours, row_norm, binarize)
         check_writable(out)
+        for given in (data, *([Path(items)] if items else [])):
+            if out.exists() and given.exists() and out.samefile(given):
+                raise ValueError(f"--out {out} is the input {given}; choose another file")
         table = datasets.load(data, items=items, min_rating=min_rating, header=header)
         ledger = Ledger(budget)
         try:
@@ -169,6 +181,7 @@ def fit(
         except KeyboardInterrupt:
             _ERR.print(f"interrupted after {len(ledger.entries)} release(s); nothing was written or shown")
             sys.exit(130)
+        result.settings["own_budget"] = True  # the ledger was made here, for this call
         summary = {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes)}
         if users is not None:
             summary["users_declared"] = users
@@ -176,7 +189,7 @@ def fit(
         result.save(out, **names)
         summary["out"] = str(out)
     if as_json:
-        click.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(summary, indent=2))
         return
     n, p = result.components.shape[0], result.settings["columns"]
     _facts(
@@ -203,6 +216,7 @@ def budget(epsilon: float, delta: float, iterations: int, as_json: bool) -> None
     """What an (ε, δ) is worth: μ, the noise it needs, and the published closed form beside it."""
     with _plain_errors():
         chosen = Budget(epsilon, delta)
+        checks.integer("iterations", iterations, low=1)
         ours = chosen.noise_multiplier(iterations)
         theirs = closed_form_multiplier(epsilon, delta, iterations)
         true = closed_form_true_epsilon(epsilon, delta)
@@ -240,6 +254,8 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
     from dpspectral.experiments.demo_report import draw, html
 
     with _plain_errors():
+        if out.exists() and not out.is_dir():
+            raise OSError(f"cannot write the report to {out}: it is a file, not a folder")
         out.mkdir(parents=True, exist_ok=True)
         files = {name: out / name for name in ("figure.png", "table.csv", "report.html")}
         for file in files.values():

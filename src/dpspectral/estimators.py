@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpspectral.moments import private_count, private_mean
-from dpspectral.power import Result, run, warn_large_delta
+from dpspectral.power import Result, columns, run, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
@@ -44,6 +44,13 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise ValueError(f"n_components={self.n_components} is more than n_features={n}")
         if self.n_samples is not None:
             checks.integer("n_samples", self.n_samples, low=1)
+        # Everything that `run` would refuse, before the first release (which may be a count or a mean).
+        columns(n, self.n_components, self.oversampling)
+        checks.integer("iterations", self.iterations, low=1)
+        if self.random_state is not None:
+            checks.integer("random_state", self.random_state, low=0)
+        if self.ledger is not None and not isinstance(self.ledger, Ledger):
+            raise TypeError(f"ledger must be a Ledger(budget), got {self.ledger!r}")
         warn_large_delta(budget, self.n_samples, stacklevel=4)
         return data, budget, Ledger(budget) if self.ledger is None else self.ledger
 
@@ -83,7 +90,10 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Rows back from their coordinates."""
         check_is_fitted(self)
-        return np.asarray(X, dtype=np.float64) @ self.components_ + self._shift()
+        coordinates = np.asarray(X, dtype=np.float64)
+        if coordinates.ndim != 2 or coordinates.shape[1] != len(self.components_):
+            raise ValueError(f"expected rows of {len(self.components_)} coordinates, got shape {coordinates.shape}")
+        return coordinates @ self.components_ + self._shift()
 
 
 class PrivatePCA(_PrivateDecomposition):
@@ -172,7 +182,7 @@ class PrivatePCA(_PrivateDecomposition):
         else:
             centre = np.asarray(self.mean, dtype=np.float64)
             if centre.shape != (n,) or not np.isfinite(centre).all():
-                raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got shape {centre.shape}")
+                raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
         if isinstance(self.mean, str) and self.mean == "private":
             spent = share
             centre, found = private_mean(data, unit, budget.mu * math.sqrt(share), ledger, noise)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.files import write_whole
+from dpspectral.files import check_writable, write_whole
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.privacy import checks
@@ -65,7 +65,14 @@ class Result:
         }
 
     def save(self, path: str | os.PathLike[str], **more: Any) -> None:
-        """Write components, eigenvalues and the summary to an .npz file: all of it, or nothing."""
+        """Write components, eigenvalues and the summary to an .npz file: all of it, or nothing.
+
+        `more` are further arrays of public facts, such as the names of the items.
+        """
+        reserved = {"components", "eigenvalues", "summary"} & set(more)
+        if reserved:
+            raise ValueError(f"{sorted(reserved)[0]!r} is written by save itself; choose another name")
+        check_writable(path)
         summary = json.dumps(self.summary())
         arrays = {"components": self.components, "eigenvalues": self.eigenvalues, "summary": summary, **more}
         write_whole(path, lambda stream: np.savez(stream, **arrays))
@@ -106,10 +113,11 @@ def warn_large_delta(budget: Budget, users: int | None, stacklevel: int = 3) -> 
         )
 
 
-def _columns(rank: int, oversampling: int | None, n: int) -> int:
+def columns(n: int, rank: int, oversampling: int | None) -> int:
+    """p: the wanted components and the extra ones, at most n."""
     checks.integer("rank", rank, low=1, high=n)
     extra = 3 * rank if oversampling is None else checks.integer("oversampling", oversampling, low=0)
-    return min(n, rank + extra)
+    return int(min(n, rank + extra))
 
 
 def power_method(
@@ -174,6 +182,8 @@ def power_method(
         raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
     if users is not None:
         checks.integer("users", users, low=1)
+    if threads is not None:
+        checks.integer("threads", threads, low=1, high=1024)
     source: Source
     if hasattr(data, "answer"):
         if noise is not None:
@@ -216,9 +226,13 @@ def run(
     extra_bits: int = 0,
 ) -> Result:
     """Spend exactly μ on power iterations with a source. `power_method` with everything decided."""
-    checks.integer("iterations", iterations, low=1)
+    iterations = checks.integer("iterations", iterations, low=1)
     checks.integer("extra_bits", extra_bits, low=0, high=24)
-    p = _columns(rank, oversampling, source.n)
+    if not isinstance(ledger, Ledger):
+        raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of (iteration, fraction), got {progress!r}")
+    p = columns(source.n, rank, oversampling)
     X = start_matrix(start, source.n, p, random_state)
     ledger.require(source.unit.relation, mu)  # the whole run fits, or nothing is released
     noise_std = math.nan
@@ -259,7 +273,7 @@ def plain_power_method(
     For references and baselines. `disturb(iteration, X, Y)` may return a changed product (noise of one's own).
     """
     operator = float_operator(data, unit)
-    p = _columns(rank, oversampling, operator.n)
+    p = columns(operator.n, rank, oversampling)
 
     def multiply(number: int, X: Reals) -> Reals:
         Y = operator.product(X)

@@ -17,7 +17,7 @@ from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, Floa
 from dpspectral.linalg.operators import BinaryGram, Operator, RowGram, SymmetricMatrix
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger, Release
-from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
+from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, ROW_BITS, BoundedRows, PatternUnit, SymmetricUpdate, Unit
 
 
@@ -124,7 +124,7 @@ class Curator:
     ) -> Answer:
         with one_thread_if_small(*X.shape):
             rounding = self.unit.rounding(X, loss)  # from public X alone
-        sigma = rounding.sensitivity / mu
+        sigma = check_sigma(rounding.sensitivity / mu)
         product = self.operator(X).product(X.integers, rounding.shift, progress)
         entry = Release(what, self.unit.relation, rounding.sensitivity, sigma, rounding.scale, self.noise.private)
         ledger.charge(entry)

@@ -154,5 +154,5 @@ def test_cell_bound_holds():
 
 @pytest.mark.parametrize("sigma", [0, -1.0, math.nan, math.inf, 2.0**60])
 def test_bad_sigma_is_refused(sigma):
-    with pytest.raises(ValueError, match="sigma"):
+    with pytest.raises(ValueError, match="standard deviation"):
         SecureNoise().rounded_gaussian(sigma, (3,))

@@ -90,7 +90,7 @@ class Budget:
     delta: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", checks.real("epsilon", self.epsilon, low=0))
+        object.__setattr__(self, "epsilon", checks.real("epsilon", self.epsilon, low=0, high=1e8))
         object.__setattr__(self, "delta", checks.real("delta", self.delta, low=0, high=1))
 
     @property

@@ -15,7 +15,10 @@ def real(name: str, value: Any, *, low: float = -math.inf, high: float = math.in
     """A finite number strictly between `low` and `high`."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not math.isfinite(number) or not low < number < high:
         limits = f"greater than {low:g}" if high == math.inf else f"between {low:g} and {high:g} (both excluded)"
         raise ValueError(f"{name} must be finite and {limits}, got {value!r}")
@@ -39,8 +42,18 @@ def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def numeric(data: Any) -> Any:
     """A sparse matrix or array of bool, int or float of at most 64 bits."""
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError(
+            "the data is a masked array; pass data.filled(...) with the values that masked entries stand for"
+        )
     found = data if sp.issparse(data) else np.asarray(data)
     if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
         raise TypeError(f"the data must be numeric (bool, int or float up to 64 bits), got dtype {found.dtype}")
@@ -119,7 +132,7 @@ def _interactions(data: Any, binarize: bool) -> bool:
             raise ValueError("the data contains negative values; interactions are 0 or 1, or counts with binarize=True")
         if not binarize and ((chunk != 0) & (chunk != 1)).any():
             raise ValueError(
-                "the data is not 0/1; pass binarize=True to the unit to count every positive entry as one interaction"
+                "the data is not 0/1; binarize=True (--binarize) counts every positive entry as one interaction"
             )
     return not zeros
 

@@ -84,13 +84,23 @@ class NotPrivate:
         return _sample(sigma * self.scale, shape, self._streams())
 
 
+def check_sigma(sigma: float) -> float:
+    """Noise that 64-bit integers can hold; asked before anything is charged."""
+    if not 0 < sigma < 2.0**56:
+        raise ValueError(
+            f"the noise would need a standard deviation of {sigma:.3g} integer steps; between 0 and 2^56 can be drawn. "
+            "The budget is too small for this data, or the unit's bound (norm, size) too large for its grid"
+        )
+    return sigma
+
+
 def _aes_bytes() -> Bytes:
     encryptor = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
     return lambda count: encryptor.update(bytes(count))
 
 
 def _sample(sigma: float, shape: tuple[int, ...], streams: Iterator[Bytes]) -> NDArray[np.int64]:
-    checks.real("sigma", sigma, low=0, high=2.0**56)
+    check_sigma(sigma)
     out = np.empty(shape, dtype=np.int64)
     flat = out.reshape(-1)
     jobs = [(flat[start : start + _SEGMENT], next(streams)) for start in range(0, flat.size, _SEGMENT)]

@@ -21,6 +21,7 @@ from dpspectral.privacy.weights import weight_table
 
 ROUNDING_LOSS = 0.005  # rounding may cost this fraction of extra noise
 ROW_BITS = 18  # a clipped row is stored in units of norm · 2^−ROW_BITS
+_MAX_FLOOR = 1_000_000
 _SAFE = 1 + 2.0**-40  # covers the few floating-point operations of a bound itself
 
 
@@ -35,6 +36,12 @@ class Rounding:
     shift: int
     scale: float
     sensitivity: float
+
+
+def _keep(unit: Any, **values: Any) -> None:
+    """Set checked values on a frozen unit, as plain Python numbers."""
+    for name, value in values.items():
+        object.__setattr__(unit, name, value)
 
 
 class Unit(ABC):
@@ -146,7 +153,8 @@ class Interaction(PatternUnit):
     binarize: bool = False
 
     def __post_init__(self) -> None:
-        checks.integer("floor", self.floor, low=1)
+        _keep(self, floor=checks.integer("floor", self.floor, low=1, high=_MAX_FLOOR))
+        _keep(self, binarize=checks.flag("binarize", self.binarize))
         checks.choice("weighting", self.weighting, ("sqrt", "plain"))
         checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
 
@@ -192,7 +200,8 @@ class User(PatternUnit):
     weighting = "plain"
 
     def __post_init__(self) -> None:
-        checks.integer("floor", self.floor, low=1)
+        _keep(self, floor=checks.integer("floor", self.floor, low=1, high=_MAX_FLOOR))
+        _keep(self, binarize=checks.flag("binarize", self.binarize))
         checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
 
     @property
@@ -238,9 +247,9 @@ class BoundedRows(Unit):
                 "norm is missing: BoundedRows(norm=...) needs a public bound on the rows' ℓ2 norm. "
                 "Longer rows are clipped to it; it has no default because a bound read off the data would leak"
             )
-        checks.real("norm", self.norm, low=1e-100, high=1e100)
+        _keep(self, norm=checks.real("norm", self.norm, low=1e-30, high=1e30))
         if self.l1 is not None:
-            checks.real("l1", self.l1, low=0)
+            _keep(self, l1=checks.real("l1", self.l1, low=self.norm * 1e-3))
         checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
 
     @property
@@ -308,9 +317,11 @@ class SymmetricUpdate(Unit):
 
     def __post_init__(self) -> None:
         checks.choice("norm", self.norm, ("rows-l1", "frobenius", "nuclear", "spectral"))
-        checks.real("size", self.size, low=0)
-        if math.frexp(checks.real("grid", self.grid, low=0))[0] != 0.5:
-            raise ValueError(f"grid must be a power of two, got {self.grid!r}")
+        _keep(
+            self, size=checks.real("size", self.size, low=0), grid=checks.real("grid", self.grid, low=0, high=2.0**40)
+        )
+        if math.frexp(self.grid)[0] != 0.5 or self.grid < 2.0**-40:
+            raise ValueError(f"grid must be a power of two of at least 2^-40, got {self.grid!r}")
 
     @property
     def relation(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import zipfile
 from array import array
 from collections.abc import Iterable, Iterator
@@ -23,7 +24,9 @@ from dpspectral.privacy import checks
 FROM_DATA = "from-data"
 _SEPARATORS = ("::", "\t", ",")
 _EXPECTED = "user,item[,rating[,time]] separated by ',', tab or '::'"
-_HEADER_WORDS = ("user", "uid", "customer", "item", "movie", "product", "artist", "book", "song", "isbn")
+_HEADER = re.compile(
+    r"(user|customer|item|movie|product|artist|book|song|track)[ _-]?(id|name|key)?|[ui]id|id|isbn|sku"
+)
 
 
 class DataError(ValueError):
@@ -64,9 +67,13 @@ def load(
     """
     file = Path(path)
     if not file.is_file():
-        raise DataError(f"{file}: no such file")
+        raise DataError(f"{file}: it is a folder, not a file" if file.is_dir() else f"{file}: no such file")
+    if min_rating is not None:
+        checks.real("min_rating", min_rating)
+    if header is not None and file.suffix in (".npy", ".npz"):
+        raise DataError(f"{file}: a header can be told only of text files")
     if file.suffix == ".npy":
-        return _as_given(file, _load_npy(file), items)
+        return _as_given(file, _load_npy(file), items, min_rating)
     if file.suffix == ".npz":
         return _load_npz(file, items, min_rating)
     return _load_text(file, items, min_rating, header)
@@ -76,7 +83,7 @@ def _load_npy(file: Path) -> Any:
     try:
         return np.load(file, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"{file}: not a NumPy array file ({error})") from error
+        raise DataError(f"{file}: not a NumPy array file, or one with Python objects inside") from error
 
 
 def _load_npz(file: Path, items: str | None, min_rating: float | None) -> Table:
@@ -87,17 +94,19 @@ def _load_npz(file: Path, items: str | None, min_rating: float | None) -> Table:
         if {"user", "item"} <= names:
             return _from_arrays(file, pairs, items, min_rating)
         if "format" in names:
-            return _as_given(file, sp.load_npz(file), items)
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{file}: not a readable .npz file ({error})") from error
+            return _as_given(file, sp.load_npz(file), items, min_rating)
+    except DataError:
+        raise
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
+        raise DataError(f"{file}: not a readable .npz file of plain arrays") from error
     raise DataError(
         f"{file}: found arrays {sorted(names)}; expected 'user' and 'item', or a matrix saved by scipy.sparse.save_npz"
     )
 
 
-def _as_given(file: Path, matrix: Any, items: str | None) -> Table:
+def _as_given(file: Path, matrix: Any, items: str | None, min_rating: float | None) -> Table:
+    if min_rating is not None:
+        raise DataError(f"{file}: a minimum rating applies to lists of pairs, not to a matrix; filter it first")
     if len(matrix.shape) != 2:
         raise DataError(f"{file}: expected a matrix with users as rows, found {len(matrix.shape)} dimension(s)")
     if items is None or items == FROM_DATA:
@@ -144,6 +153,11 @@ def _from_arrays(file: Path, arrays: dict[str, Any], items: str | None, min_rati
     if len(set(lengths.values())) != 1 or arrays["user"].ndim != 1 or not arrays["user"].size:
         raise DataError(f"{file}: 'user', 'item' (and 'rating') must be non-empty lists of equal length, got {lengths}")
     users, found = arrays["user"], arrays["item"]
+    if users.dtype.kind not in "iuUS" or found.dtype.kind not in "iuUS":
+        kinds = f"{users.dtype} and {found.dtype}"
+        raise DataError(f"{file}: 'user' and 'item' must be whole numbers or text, got {kinds}")
+    if "rating" in arrays and not (arrays["rating"].dtype.kind in "biuf" and np.isfinite(arrays["rating"]).all()):
+        raise DataError(f"{file}: 'rating' must be finite numbers")
     if min_rating is not None:
         if "rating" not in arrays:
             raise DataError(f"{file}: a minimum rating was asked for, but there is no array 'rating'")
@@ -162,18 +176,25 @@ def _from_arrays(file: Path, arrays: dict[str, Any], items: str | None, min_rati
             )
         position = np.array([index[str(item)] for item in distinct], dtype=np.int64)
     rows = np.unique(users, return_inverse=True)[1]
-    return _from_pairs(rows, position[columns] if len(columns) else columns, names, source)
+    columns = position[columns] if len(columns) else columns
+    return _from_pairs(file, rows, columns, names, source, _rating_notes("rating" in arrays, min_rating))
 
 
-def _from_pairs(rows: Any, columns: Any, names: list[str], source: str, notes: tuple[str, ...] = ()) -> Table:
+def _rating_notes(rated: bool, min_rating: float | None) -> list[str]:
+    if min_rating is not None:
+        return [f"pairs rated at least {min_rating:g} count as one interaction each"]
+    return ["every listed pair counts as one interaction; its rating is not used"] if rated else []
+
+
+def _from_pairs(file: Path, rows: Any, columns: Any, names: list[str], source: str, notes: list[str]) -> Table:
     """A 0/1 matrix; repeated pairs are one interaction."""
     if not len(rows):
-        raise DataError("no interactions are left to work with")
+        raise DataError(f"{file}: no pair has the minimum rating; nothing is left to work with")
     shape = (int(np.max(rows)) + 1, len(names))
     matrix = sp.coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape).tocsr()
     matrix.sum_duplicates()
     words = "items that occur in the data, declared public" if source == FROM_DATA else f"catalogue {source}"
-    return Table(matrix, names, words, notes)
+    return Table(matrix, names, words, tuple(notes))
 
 
 def _load_text(file: Path, items: str | None, min_rating: float | None, header: bool | None) -> Table:
@@ -183,9 +204,12 @@ def _load_text(file: Path, items: str | None, min_rating: float | None, header: 
     rows_of: dict[str, int] = {}
     rows, columns = array("q"), array("q")
     rated = False
+    lines_read = 0
+    notes: list[str] = []
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:
-            for number, fields in _lines(file, stream, header):
+            for number, fields in _lines(file, stream, header, notes):
+                lines_read += 1
                 user, item = fields[0].strip(), fields[1].strip()
                 if len(fields) > 2 and (rated or fields[2].strip()):
                     rated = True
@@ -206,20 +230,25 @@ def _load_text(file: Path, items: str | None, min_rating: float | None, header: 
                 columns.append(column)
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    if not rows:
+    if not lines_read:
         raise DataError(f"{file}: no interactions found; expected lines of {_EXPECTED}")
-    notes = ("every listed pair counts as one interaction; its rating is not used",) if rated else ()
-    if min_rating is not None:
-        notes = (f"pairs rated at least {min_rating:g} count as one interaction each",)
-    pairs = np.frombuffer(rows, dtype=np.int64), np.frombuffer(columns, dtype=np.int64)
-    return _from_pairs(*pairs, list(columns_of), source, notes)
+    names = list(columns_of)
+    found = np.array(columns, dtype=np.int64)
+    if open_ended:  # the set of items is declared public, the order in which users brought them is not
+        order = np.argsort(np.array(names), kind="stable")
+        names = [names[i] for i in order]
+        found = np.argsort(order)[found] if len(order) else found
+    notes += _rating_notes(rated, min_rating)
+    return _from_pairs(file, np.array(rows, dtype=np.int64), found, names, source, notes)
 
 
-def _lines(file: Path, stream: IO[str], header: bool | None) -> Iterator[tuple[int, list[str]]]:
-    """Numbered lines split into 2 to 4 fields, without the header."""
+def _lines(file: Path, stream: IO[str], header: bool | None, notes: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Numbered lines split into 2 to 4 fields, without the header; a guessed header is noted."""
     first = next((line for line in stream if line.strip()), "")
     separator = next((mark for mark in _SEPARATORS if mark in first), None)
     if separator is None:
+        if not first:
+            raise DataError(f"{file}: the file is empty; expected lines of {_EXPECTED}")
         raise DataError(f"{file}, line 1: {first.strip()[:60]!r} has no separator; expected {_EXPECTED}")
     stream.seek(0)
     lines: Iterable[list[str]]
@@ -236,7 +265,10 @@ def _lines(file: Path, stream: IO[str], header: bool | None) -> Iterator[tuple[i
                 width = len(fields)
                 if not 2 <= width <= 4:
                     raise DataError(f"{file}, line {number}: {width} field(s); expected {_EXPECTED}")
-                if header or (header is None and _looks_like_header(fields)):
+                if header is None and _looks_like_header(fields):
+                    notes.append(f"line {number} was taken as a header (--no-header if it is data)")
+                    continue
+                if header:
                     continue
             if len(fields) != width:
                 raise DataError(f"{file}, line {number}: {len(fields)} field(s), the lines above have {width}")
@@ -246,7 +278,7 @@ def _lines(file: Path, stream: IO[str], header: bool | None) -> Iterator[tuple[i
 
 
 def _looks_like_header(fields: list[str]) -> bool:
-    named = any(word in field.lower() for field in fields[:2] for word in _HEADER_WORDS)
+    named = any(_HEADER.fullmatch(field.strip().lower()) for field in fields[:2])
     return named or (len(fields) > 2 and bool(fields[2].strip()) and not _is_number(fields[2]))
 
 
