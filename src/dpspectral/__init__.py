@@ -1,5 +1,6 @@
 """Differentially private spectral decomposition: eigenvectors, PCA and truncated SVD."""
 
+from dpspectral.dense import dense_release
 from dpspectral.estimators import PrivatePCA, PrivateTruncatedSVD
 from dpspectral.power import Result, power_method
 from dpspectral.privacy.budget import Budget
@@ -22,5 +23,6 @@ __all__ = [
     "Result",
     "SymmetricUpdate",
     "User",
+    "dense_release",
     "power_method",
 ]

@@ -41,6 +41,21 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
 
 
 @numba.njit(nogil=True, cache=True)
+def upper_gram(indptr, indices, table, first, last, A):
+    """A[i, j] += Σ_u table[d_u] over users with i and j, for first ≤ i < last and j ≥ i. Columns are sorted in rows."""
+    for u in range(indptr.size - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        w = table[stop - start]
+        for e in range(start, stop):
+            i = indices[e]
+            if i >= last:
+                break
+            if i >= first:
+                for f in range(e, stop):
+                    A[i, indices[f]] += w
+
+
+@numba.njit(nogil=True, cache=True)
 def nonzero_columns(block, indptr, indices):
     """CSR pattern of a small dense block; returns the number of entries."""
     count = 0

@@ -135,6 +135,20 @@ class BinaryGram:
         progress(1.0)
         return Y
 
+    def upper(self) -> NDArray[np.int64]:
+        """The matrix itself, n × n with entries i ≤ j. Threads own rows of it, so there is nothing to add up."""
+        _check_width(self.rows.shape[0] * float(self.weights.max()), "an entry of the matrix")
+        A = np.zeros((self.n, self.n), dtype=np.int64)
+        stripes = row_blocks(self.n, max(1, self.n // (8 * self.threads)))
+        for block in row_blocks(self.rows.shape[0], 16 * self.block_rows):
+            indptr, indices = self._pattern(*block)
+
+            def work(_: int, first: int, last: int, indptr: Any = indptr, indices: Any = indices) -> None:
+                kernels.upper_gram(indptr, indices, self.weights, first, last, A)
+
+            _in_threads(min(self.threads, len(stripes)), stripes, work, _silent)
+        return A
+
 
 class RowGram:
     """Σ_u x_u x_uᵀ for real rows, minus an optional public centre, clipped to `norm` and put on integers.

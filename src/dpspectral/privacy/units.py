@@ -22,6 +22,7 @@ from dpspectral.privacy.weights import weight_table
 ROUNDING_LOSS = 0.005  # rounding may cost this fraction of extra noise
 ROW_BITS = 18  # a clipped row is stored in units of norm · 2^−ROW_BITS
 _MAX_FLOOR = 1_000_000
+_DENSE_BITS = 10
 _SAFE = 1 + 2.0**-40  # covers the few floating-point operations of a bound itself
 
 
@@ -98,6 +99,18 @@ class Unit(ABC):
         return Rounding(shift, step * self._scale(), bound / step * _SAFE)
 
 
+@dataclass(frozen=True, slots=True)
+class DenseRounding:
+    """How the whole matrix A becomes integers: a user with d items adds table[d] to each of their d × d entries.
+
+    Neighbours differ by at most `sensitivity` steps in Frobenius norm; one step is worth `scale`.
+    """
+
+    table: NDArray[np.int64]
+    scale: float
+    sensitivity: float
+
+
 class PatternUnit(Unit):
     """Units for 0/1 data: A = Σ_u w(d_u) r_u r_uᵀ with a public weight table."""
 
@@ -116,6 +129,16 @@ class PatternUnit(Unit):
     def table(self, X: Iterate) -> NDArray[np.int64]:
         """W_0..W_n, the integer weights that go with X's grid."""
         return weight_table(X.shape[0], self.floor, self.weighting, self.table_bits(X))
+
+    def dense_rounding(self, n: int) -> DenseRounding:
+        """The matrix A itself on integers. The table is what is summed, so nothing is rounded and no term is added."""
+        bits = _DENSE_BITS + max(n, self.floor).bit_length()  # the smallest weight keeps _DENSE_BITS binary digits
+        table = weight_table(n, self.floor, self.weighting, bits)
+        return DenseRounding(table, 2.0**-bits, self._dense_bound(table.astype(np.float64)) * _SAFE)
+
+    @abstractmethod
+    def _dense_bound(self, table: NDArray[np.float64]) -> float:
+        """The largest Frobenius distance of Σ_u table[d_u] r_u r_uᵀ between neighbours."""
 
     def weights(self, n: int) -> NDArray[np.float64]:
         """w(d) for d = 0..n in floating point, for runs that make no promise."""
@@ -185,6 +208,13 @@ class Interaction(PatternUnit):
             rounding = np.sqrt((d - 0.5) * p)  # d − 1 rows are rounded twice, two once
         return float(np.max(np.sqrt(square) + step * rounding))
 
+    def _dense_bound(self, table: NDArray[np.float64]) -> float:
+        d = np.arange(1, len(table), dtype=np.float64)
+        now, before = table[1:], table[:-1]
+        if self.neighbours == "add-remove":  # row and column of the item, and the (d − 1)² entries that stay
+            return float(np.sqrt(np.max(now**2 * (2 * d - 1) + ((now - before) * (d - 1)) ** 2)))
+        return float(np.sqrt(np.max(2 * now**2 * (2 * d - 1))))  # one row and column goes, another comes
+
 
 @dataclass(frozen=True)
 class User(PatternUnit):
@@ -222,6 +252,10 @@ class User(PatternUnit):
         # Two users of different degree: each of the two bounds takes its own worst rounding.
         orthogonal = math.sqrt(2) * float(np.max(w * d)) * X.spectral + step * math.sqrt(n * p)
         return min(2 * one, orthogonal)
+
+    def _dense_bound(self, table: NDArray[np.float64]) -> float:
+        one = float(np.max(table * np.arange(len(table))))
+        return one if self.neighbours == "add-remove" else math.sqrt(2) * one  # entries are ≥ 0: no cross term
 
 
 @dataclass(frozen=True)
