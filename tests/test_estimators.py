@@ -63,7 +63,7 @@ def test_check_estimator_passes_in_the_private_path(estimator):
 def test_pca_with_a_wide_budget_agrees_with_sklearn(cloud, mean, neighbours):
     exact = PCA(3).fit(cloud)
     centre = "private" if mean == "private" else cloud.mean(axis=0)
-    private = PrivatePCA(3, norm=20.0, mean=centre, neighbours=neighbours, **WIDE).fit(cloud)
+    private = PrivatePCA(3, norm=20.0, mean=centre, neighbours=neighbours, noise=NotPrivate(0), **WIDE).fit(cloud)
     assert np.abs((private.components_ * exact.components_).sum(axis=1)).min() > 0.99
     np.testing.assert_allclose(private.explained_variance_, exact.explained_variance_, rtol=0.05)
     np.testing.assert_allclose(private.mean_, exact.mean_, atol=0.1)
@@ -108,6 +108,19 @@ def test_truncated_svd_finds_the_tastes(ratings, unit):
     assert purity > 0.8
     counted = any(entry.what == "number of rows" for entry in svd.ledger_.entries)
     assert counted == (unit.neighbours == "add-remove" and not isinstance(unit, Interaction))
+
+
+def test_repeated_pairs_in_a_coordinate_list_are_merged():
+    pairs = sp.coo_array((np.ones(4), ([0, 0, 1, 2], [1, 1, 0, 2])), shape=(3, 4))
+    assert PrivateTruncatedSVD(2, unit=User(), **WIDE).fit(pairs).private_
+
+
+def test_repeated_entries_that_add_up_to_infinity_are_refused():
+    broken = sp.csr_array((np.array([1e308, 1e308]), np.array([0, 0]), np.array([0, 2])), shape=(1, 3))
+    ledger = Ledger(Budget(50.0, 1e-6))
+    with pytest.raises(ValueError, match="infinity"):
+        PrivatePCA(2, norm=1.0, ledger=ledger, **WIDE).fit(broken)
+    assert not ledger.entries
 
 
 def test_pipeline_and_clone(cloud):

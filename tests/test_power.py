@@ -173,6 +173,14 @@ def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(rat
         power_method(ratings, 3, unit=User(), budget=Budget(0.1, 1e-6), ledger=ledger)
 
 
+def test_run_that_fits_only_in_part_is_refused_whole(ratings):
+    ledger, recorded = Ledger(Budget(1, 1e-6)), Recorded(0)
+    with pytest.raises(BudgetExceeded):
+        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, iterations=9, noise=recorded)
+    assert not ledger.entries
+    assert not recorded.given
+
+
 def test_entry_exists_before_the_noise_is_drawn(ratings):
     """A run interrupted while it draws noise has paid for everything that might have been released."""
     ledger, seen = Ledger(BUDGET), []
@@ -279,13 +287,11 @@ def test_all_zero_rows_and_data_are_fine():
     np.testing.assert_allclose(result.components.T @ result.components, np.eye(2), atol=1e-10)
 
 
-def test_large_delta_warns_without_showing_the_number_of_users(ratings):
-    with pytest.warns(UserWarning, match="delta=0.01") as caught:
-        power_method(ratings, 2, unit=Interaction(5), budget=Budget(1, 0.01))
-    assert "300" not in str(caught[0].message)
+def test_delta_that_is_large_for_the_declared_users_warns(ratings):
     with pytest.warns(UserWarning, match="delta"):
         power_method(ratings, 2, unit=User(), budget=Budget(1, 1e-4), users=5000)
-    power_method(ratings, 2, unit=User(), budget=Budget(1, 1e-4))  # not declared: nothing to compare with
+    for unit in (User(), Interaction(5)):
+        power_method(ratings, 2, unit=unit, budget=Budget(1, 1e-2))  # not declared: nothing to compare with
 
 
 def test_saved_file_holds_released_values_only(ratings, tmp_path):
@@ -295,7 +301,9 @@ def test_saved_file_holds_released_values_only(ratings, tmp_path):
         assert set(file.files) == {"components", "eigenvalues", "summary", "items"}
         summary = json.loads(str(file["summary"]))
     assert summary["private"]
-    assert "300" not in json.dumps({k: v for k, v in summary.items() if k not in ("ledger", "eigenvalues")})
+    assert "300" not in json.dumps(
+        {k: v for k, v in summary.items() if k not in ("ledger", "eigenvalues", "noise_std")}
+    )
     assert list(tmp_path.iterdir()) == [tmp_path / "basis.npz"]
 
 

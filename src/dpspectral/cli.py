@@ -79,9 +79,6 @@ def main() -> None:
     budget   what an (ε, δ) is worth: μ, noise, comparison
     demo     prior methods and ours on synthetic data, as an HTML report
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # ε on a terminal that has none is no reason to fail
 
 
 def _unit(
@@ -116,14 +113,20 @@ def _unit(
 )  # fmt: skip
 @click.option("--floor", type=int, help="Public degree floor.  [default: 20 for interaction, 1 for user]")
 @click.option("--weighting", type=click.Choice(["sqrt", "plain"]), help="For --unit interaction.  [default: sqrt]")
-@click.option("--neighbours", type=click.Choice(["add-remove", "replace"]), default="add-remove", show_default=True)
+@click.option(
+    "--neighbours", type=click.Choice(["add-remove", "replace"]), default="add-remove", show_default=True,
+    help="Whether the protected thing comes or goes, or is exchanged for another.",
+)  # fmt: skip
 @click.option("--row-norm", type=float, help="For --unit rows: rows are clipped to this ℓ2 norm.")
 @click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction.")
 @click.option("--min-rating", type=float, help="Keep only pairs rated at least this.")
 @click.option("--header/--no-header", default=None, help="Whether line 1 is a header.  [default: guessed]")
-@click.option("--iterations", type=int, default=3, show_default=True)
+@click.option("--iterations", type=int, default=3, show_default=True, help="Products with the data; they share ε.")
 @click.option("--oversampling", type=int, help="Extra columns iterated and dropped.  [default: 3 times the rank]")
-@click.option("--start", type=click.Choice(["flat", "gaussian"]), default="flat", show_default=True)
+@click.option(
+    "--start", type=click.Choice(["flat", "gaussian"]), default="flat", show_default=True,
+    help="The public first matrix: equal rows (less noise), or random as in the paper.",
+)  # fmt: skip
 @click.option("--users", type=int, help="Declared number of users: shown in the summary, and checked against δ.")
 @click.option("--threads", type=int, help="Threads of the product.  [default: all cores]")
 @_JSON
@@ -290,5 +293,13 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
     )
 
 
-if __name__ == "__main__":
+def entry() -> None:
+    """The installed command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # ε on a terminal that has none is no reason to fail
     main()
+
+
+if __name__ == "__main__":
+    entry()

@@ -20,7 +20,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, check_sigma
-from dpspectral.privacy.units import Interaction, PatternUnit
+from dpspectral.privacy.units import PatternUnit
 from dpspectral.source import chosen_noise, restarted
 
 Reals = NDArray[np.float64]
@@ -70,8 +70,6 @@ def dense_release(
         checks.integer("threads", threads, low=1, high=1024)
     if users is not None:
         checks.integer("users", users, low=1)
-    elif isinstance(unit, Interaction):
-        users = int(rows.shape[0])
     if 8 * n * n > max_bytes:
         raise MemoryError(
             f"the matrix of {n} items takes {8 * n * n / 2**30:.1f} GiB, more than max_bytes={max_bytes}; "

@@ -16,7 +16,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, Unit
+from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.source import Curator, chosen_noise, restarted
 
 _COUNT_SHARE = 0.01  # of μ², for the number of rows where it is neither public nor declared
@@ -101,6 +101,10 @@ class PrivatePCA(_PrivateDecomposition):
 
     Rows are centred, then clipped to ℓ2 norm `norm`. All of it, mean included, is paid from one budget.
 
+    Nothing that was fitted on the data (a scaler, a feature selection) may come before it: such a step lets one row move
+    all others, and then no bound holds. Scale by public constants. Centring makes sparse rows dense, block by block: for
+    wide sparse data prefer `PrivateTruncatedSVD`.
+
     Parameters
     ----------
     n_components : int
@@ -113,7 +117,8 @@ class PrivatePCA(_PrivateDecomposition):
     mean_share : float
     neighbours : "add-remove" or "replace"
     n_samples : int, optional
-        Declared number of rows. Without it (and unless rows are replaced) a noisy count is released with 1% of μ².
+        Declared number of rows. Without it the number that comes with a private mean is used; without a private mean
+        (and unless rows are replaced) a noisy count is released with 1% of μ².
     iterations, oversampling, random_state, ledger, noise : as in `power_method`
 
     Attributes
@@ -170,6 +175,7 @@ class PrivatePCA(_PrivateDecomposition):
         unit = BoundedRows(norm=self.norm, neighbours=self.neighbours)
         share = checks.real("mean_share", self.mean_share, low=0, high=1)
         data, budget, ledger = self._open(X)
+        data = unit.enforce(data)
         reproducible = restarted(self.noise)
         noise = chosen_noise(reproducible)
         ledger.require(unit.relation, budget.mu)
@@ -256,6 +262,8 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
             raise ValueError(
                 f"unit must say who is protected: Interaction(floor=...), User() or BoundedRows(norm=...), got {unit!r}"
             )
+        if isinstance(unit, PatternUnit) and getattr(X, "format", None) == "coo":
+            X = unit.enforce(X)  # scikit-learn would add repeated pairs up
         data, budget, ledger = self._open(X)
         source = Curator(data, unit, noise=restarted(self.noise))  # raises on bad data before anything is released
         ledger.require(unit.relation, budget.mu)

@@ -11,11 +11,13 @@ from typing import IO
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise OSError now if `path` could not be written later."""
-    target = Path(path)
+    target = Path(path).resolve()
     if not target.parent.is_dir():
         raise OSError(f"cannot write {target}: the folder {target.parent} does not exist")
     if target.is_dir():
         raise OSError(f"cannot write {target}: it is a folder")
+    if target.exists() and not target.is_file():
+        raise OSError(f"cannot write {target}: it is not a regular file")
     if target.exists() and not os.access(target, os.W_OK):
         raise OSError(f"cannot write {target}: it is write-protected")
     try:
@@ -27,7 +29,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
     """Let `fill` write a temporary file beside `path`, then put it in place in one step."""
-    target = Path(path)
+    target = Path(path).resolve()  # a link keeps pointing to its file
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from dpspectral.linalg.operators import RowGram
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise
-from dpspectral.privacy.units import ROW_BITS, BoundedRows
-
-_SAFE = 1 + 2.0**-40
+from dpspectral.privacy.units import ROW_BITS, SAFE, BoundedRows
 
 
 def private_count(rows: int, relation: str, mu: float, ledger: Ledger, noise: Noise) -> int:
@@ -37,7 +35,7 @@ def private_mean(
     one = 2**ROW_BITS
     count = int(rows.shape[0])
     public_count = unit.neighbours == "replace"
-    sensitivity = (2.0 if public_count else math.sqrt(2)) * one * _SAFE
+    sensitivity = (2.0 if public_count else math.sqrt(2)) * one * SAFE
     sigma = sensitivity / mu
     step = unit.norm / one
     total = RowGram(rows, unit.norm, bits=ROW_BITS, l1=unit.l1_ratio).row_sum()

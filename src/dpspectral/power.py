@@ -27,7 +27,7 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import ROUNDING_LOSS, Interaction, Unit
+from dpspectral.privacy.units import ROUNDING_LOSS, Unit
 from dpspectral.source import Curator, Source, float_operator, restarted
 
 Reals = NDArray[np.float64]
@@ -158,7 +158,7 @@ def power_method(
     ledger : Ledger, optional
         A total that several calls share. Without one, this call is its own budget.
     users : int, optional
-        Declared number of users, used to warn about a large δ. Under `Interaction` the number of rows is public anyway.
+        Declared number of users, used to warn about a large δ.
     random_state : int, optional
         Seed of the public start X⁰. The noise takes no seed.
     noise : NotPrivate, optional
@@ -185,7 +185,7 @@ def power_method(
     if threads is not None:
         checks.integer("threads", threads, low=1, high=1024)
     source: Source
-    if hasattr(data, "answer"):
+    if callable(getattr(type(data), "answer", None)):
         if noise is not None:
             raise ValueError("noise belongs to the source: pass it where the source is made")
         if unit != data.unit:
@@ -193,8 +193,6 @@ def power_method(
         source = data
     else:
         source = Curator(data, unit, noise=restarted(noise), threads=threads)
-        if users is None and isinstance(unit, Interaction):
-            users = source.rows
     warn_large_delta(budget, users)
     result = run(
         source,

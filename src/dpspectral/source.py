@@ -75,7 +75,7 @@ def restarted(noise: NotPrivate | None) -> NotPrivate | None:
 
 
 class Curator:
-    """One trusted holder of all rows.
+    """One trusted holder of all rows. The data is checked here and then used in place: leave it unchanged.
 
     `centre` is a public vector subtracted from every row before it is clipped (BoundedRows only).
     """
@@ -98,6 +98,8 @@ class Curator:
         self.n = int(self.data.shape[1])
         self.rows = int(self.data.shape[0])
         self._options = {"threads": threads, "block_rows": block_rows}
+        if centre is not None and not np.isfinite(centre).all():
+            raise ValueError("centre contains NaN or infinity")
         self._centre = centre
 
     def operator(self, X: Iterate) -> Operator:

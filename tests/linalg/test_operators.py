@@ -1,6 +1,7 @@
 """Exact integer products: the same bits whatever the threads, blocks, order and format."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -171,15 +172,25 @@ def test_canonical_csr_is_used_in_place(ratings):
     assert np.shares_memory(kept.indices, ratings.indices)
 
 
-def test_interrupt_stops_between_blocks(ratings):
-    """An exception in a progress hook (or Ctrl-C) ends the work; no thread is left behind."""
+def test_interrupt_stops_between_blocks(ratings, monkeypatch):
+    """An exception in a progress hook (or Ctrl-C) ends the work early; no thread is left behind."""
     big = sp.vstack([ratings] * 2000).tocsr()
-    before = threading.active_count()
+    before, started = threading.active_count(), []
+    operator = BinaryGram(big, weight_table(80, 1, "plain", 40), block_rows=50)
+    original = operator._pattern
+
+    def counted(start, stop):
+        started.append(start)
+        time.sleep(0.01)  # 12,000 blocks would take a minute; the hook is called within a tenth of a second
+        return original(start, stop)
+
+    monkeypatch.setattr(operator, "_pattern", counted)
 
     def stop(fraction):
         raise KeyboardInterrupt
 
     X = iterate_for(80, 64)
     with pytest.raises(KeyboardInterrupt):
-        BinaryGram(big, weight_table(80, 1, "plain", 40), block_rows=50).product(X.integers, 40, stop)
+        operator.product(X.integers, 40, stop)
     assert threading.active_count() == before
+    assert len(started) < 6000

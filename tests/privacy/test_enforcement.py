@@ -11,6 +11,7 @@ from neighbours import iterates, product
 
 from dpspectral.linalg import kernels
 from dpspectral.privacy.units import ROW_BITS, BoundedRows, Interaction, SymmetricUpdate, User
+from dpspectral.source import Curator
 
 PATTERN = [Interaction(2), Interaction(1, "plain", "replace"), User(), User(3, "replace")]
 FORMATS = [np.asarray, sp.csr_array, sp.csc_array, sp.coo_array, sp.csr_matrix]
@@ -237,3 +238,35 @@ def test_numbers_beyond_64_bits_are_refused(unit):
 def test_symmetric_matrix_of_booleans_is_taken_dense_and_sparse():
     unit = SymmetricUpdate(grid=1.0)
     assert (summed(np.eye(3, dtype=bool), unit) == summed(sp.csr_array(np.eye(3, dtype=bool)), unit)).all()
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_are_clipped_after_the_centre_is_subtracted(form):
+    """Rows far from the centre, and a centre far from the rows: one row stays within the bound."""
+    unit = BoundedRows(1.0)
+    X = iterates(4, 2)["spiky"]
+    rounding = unit.rounding(X)
+    for centre in (np.full(4, 1e6), np.array([-1e308, 0, 0, 0]), np.zeros(4)):
+        for row in ([1e6, 0.0, 0.0, 0.0], [1e308, 1.0, 1.0, 1.0], [3.0, 4.0, 0.0, 0.0]):
+            source = Curator(form(np.array([row])), unit, centre=centre)
+            one = source.operator(X).product(X.integers, rounding.shift)
+            assert np.linalg.norm(one.astype(float)) <= rounding.sensitivity
+    with pytest.raises(ValueError, match="centre"):
+        Curator(form(np.ones((1, 4))), unit, centre=np.array([np.nan, 0, 0, 0]))
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float32])
+def test_repeated_entries_of_small_types_add_up_alike_in_every_format(dtype):
+    values = np.array([1, 1, 1, 100 if dtype is not bool else 1, 100 if dtype is not bool else 1], dtype=dtype)
+    pairs = (values, (np.array([0, 0, 0, 1, 1]), np.array([2, 2, 2, 0, 0])))
+    coo = sp.coo_array(pairs, shape=(2, 4))
+    csr = sp.csr_array((values, np.array([2, 2, 2, 0, 0]), np.array([0, 3, 5])), shape=(2, 4))
+    unit = BoundedRows(500.0)
+    assert (summed(coo, unit) == summed(csr, unit)).all()
+
+
+def test_broken_symmetric_matrix_is_refused():
+    broken = sp.csr_array(np.eye(3))
+    broken.indices[0] = 7
+    with pytest.raises(ValueError, match="broken"):
+        SymmetricUpdate().enforce(broken)

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import os
 import pickle
 import threading
 
@@ -105,3 +106,10 @@ def test_releases_without_noise_or_bound_are_refused(bad):
 def test_budget_must_be_a_budget():
     with pytest.raises(TypeError, match="Budget"):
         Ledger(1.0)
+
+
+def test_forked_process_cannot_spend_the_budget_again(monkeypatch):
+    ledger = Ledger(BUDGET)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(BudgetExceeded, match="another process"):
+        ledger.charge(part(0.1))

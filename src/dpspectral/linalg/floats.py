@@ -51,6 +51,7 @@ class FloatRows:
         Y = np.zeros((self.n, X.shape[1]))
         for start, stop in row_blocks(self.rows.shape[0], _BLOCK):
             block = self.rows[start:stop].astype(np.float64)
+            block = sp.csr_array(block) if sp.issparse(block) else block
             length = np.sqrt(np.asarray((block * block).sum(axis=1)).ravel())
             absolute = np.asarray(abs(block).sum(axis=1)).ravel()
             with np.errstate(divide="ignore"):

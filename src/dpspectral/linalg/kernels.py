@@ -6,11 +6,12 @@ spare the wrap-around of negative ones, and four rows at a time loads and stores
 """
 # mypy: disable-error-code="no-untyped-def"
 
-import numba
 import numpy as np
 
+from dpspectral.jit import jit
 
-@numba.njit(nogil=True, cache=True)
+
+@jit
 def binary_gram(indptr, indices, weights, X, shift, Y):
     """Y += Σ_u r_u · divide(W_d · r_uᵀX) over the CSR rows of a 0/1 matrix. X and Y share an integer type."""
     p = X.shape[1]
@@ -40,7 +41,7 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
                 Y[i, j] += q[j]
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def upper_gram(indptr, indices, table, first, last, A):
     """A[i, j] += Σ_u table[d_u] over users with i and j, for first ≤ i < last and j ≥ i. Columns are sorted in rows."""
     for u in range(indptr.size - 1):
@@ -55,7 +56,7 @@ def upper_gram(indptr, indices, table, first, last, A):
                     A[i, indices[f]] += w
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def nonzero_columns(block, indptr, indices):
     """CSR pattern of a small dense block; returns the number of entries."""
     count = 0
@@ -69,7 +70,7 @@ def nonzero_columns(block, indptr, indices):
     return count
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def clip_row(x, norm, l1, bits, out):
     """The row clipped to ‖x‖₂ ≤ norm and ‖x‖₁ ≤ l1·norm, in units of norm·2^−bits, rounded towards zero.
 
@@ -79,7 +80,7 @@ def clip_row(x, norm, l1, bits, out):
     top = 0.0
     for i in range(x.size):
         top = max(top, abs(x[i]))
-    if top == 0.0:
+    if top == 0.0 or not np.isfinite(top):  # callers refuse what is not finite; here it must not matter or hang
         out[:] = 0
         return
     squares, absolute = 0.0, 0.0
@@ -106,13 +107,13 @@ def clip_row(x, norm, l1, bits, out):
         factor *= 1.0 - 2.0**-40
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def clip_rows(block, norm, l1, bits, out):
     for u in range(block.shape[0]):
         clip_row(block[u], norm, l1, bits, out[u])
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def sparse_row_gram(indptr, indices, values, norm, l1, bits, X, shift, Y):
     """Y += Σ_u x_u · divide(x_uᵀX) over CSR rows, clipped and put on integers as they pass by."""
     p = X.shape[1]

@@ -39,7 +39,7 @@ class Operator(Protocol):
 
 def _check_width(bound: float, what: str) -> None:
     if bound >= 2.0**62:
-        raise OverflowError(f"{what} could reach {bound:.3g}, beyond 64-bit integers; use a coarser grid")
+        raise OverflowError(f"{what} could leave 64-bit integers; use a coarser grid")
 
 
 def _in_threads(

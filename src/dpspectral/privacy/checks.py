@@ -6,9 +6,10 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.sparse as sp
+
+from dpspectral.jit import jit
 
 
 def real(name: str, value: Any, *, low: float = -math.inf, high: float = math.inf) -> float:
@@ -73,7 +74,7 @@ def matrix(data: Any) -> Any:
     return found.tocsr() if sp.issparse(found) and found.format != "csr" else found
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _row_order(indptr, indices, n, stored):  # type: ignore[no-untyped-def]
     """0: columns strictly increase in every row; 1: some repeat or are out of order; 2: not a CSR matrix at all."""
     if indptr[0] != 0 or indptr[-1] > stored:
@@ -108,9 +109,10 @@ def canonical(data: Any, dtype: type) -> Any:
     return merged
 
 
-def stored_values(data: Any, rows: int = 1 << 16) -> Any:
+def stored_values(data: Any, size: int = 1 << 16) -> Any:
     """The stored numbers of a matrix, chunk by chunk: no temporary as large as the data."""
     flat = data.data if sp.issparse(data) else data
+    rows = size if flat.ndim == 1 else max(1, size // flat.shape[1])
     for start in range(0, len(flat), rows):
         yield flat[start : start + rows]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -57,6 +58,7 @@ class Ledger:
         self.budget = budget
         self._entries: list[Release] = []
         self._closed = False
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -65,6 +67,7 @@ class Ledger:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._closed = True
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
     def __copy__(self) -> Self:
@@ -106,6 +109,8 @@ class Ledger:
 
     def require(self, protects: str, mu: float) -> None:
         """Raise unless releases of `mu` in total about `protects` still fit."""
+        if self._process != os.getpid():
+            raise BudgetExceeded("this ledger belongs to another process: a forked copy would be a second budget")
         if self._closed:
             raise BudgetExceeded(
                 "this ledger was unpickled: the original may have been charged since, so this copy takes no more"

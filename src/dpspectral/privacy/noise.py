@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, Self
 
 import mpmath
-import numba
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from dpspectral.jit import jit
 from dpspectral.privacy import checks
 
 _SEGMENT = 1 << 16  # samples per key
@@ -126,14 +126,14 @@ def _fill(sigma: float, out: NDArray[np.int64], stream: Bytes) -> None:
             part[index] = _certain(int(raw[index]), sigma, -abs(int(part[index])), stream)
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _uniforms(raw, u):  # type: ignore[no-untyped-def]
     """Midpoints (k + ½) 2^−53 of the 2^52 cells of (0, ½): exact in float64, with full precision in the tail."""
     for i in range(raw.size):
         u[i] = (np.float64(np.int64(raw[i] >> np.uint64(12))) + 0.5) * 2.0**-53
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _round(x, raw, sigma, quantile_error, out, doubtful):  # type: ignore[no-untyped-def]
     """Nearest integer of ±σx (lowest raw bit: the sign), and the places where it is not certain.
 

@@ -23,7 +23,7 @@ ROUNDING_LOSS = 0.005  # rounding may cost this fraction of extra noise
 ROW_BITS = 18  # a clipped row is stored in units of norm · 2^−ROW_BITS
 _MAX_FLOOR = 1_000_000
 _DENSE_BITS = 10
-_SAFE = 1 + 2.0**-40  # covers the few floating-point operations of a bound itself
+SAFE = 1 + 2.0**-40  # covers the few floating-point operations of a bound itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Unit(ABC):
     def _on_grid(self, X: Iterate, shift: int) -> Rounding:
         step = 2.0 ** (shift - self._raw_bits(X))
         bound = self._bound(X, step if shift else 0.0)
-        return Rounding(shift, step * self._scale(), bound / step * _SAFE)
+        return Rounding(shift, step * self._scale(), bound / step * SAFE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class PatternUnit(Unit):
         """The matrix A itself on integers. The table is what is summed, so nothing is rounded and no term is added."""
         bits = _DENSE_BITS + max(n, self.floor).bit_length()  # the smallest weight keeps _DENSE_BITS binary digits
         table = weight_table(n, self.floor, self.weighting, bits)
-        return DenseRounding(table, 2.0**-bits, self._dense_bound(table.astype(np.float64)) * _SAFE)
+        return DenseRounding(table, 2.0**-bits, self._dense_bound(table.astype(np.float64)) * SAFE)
 
     @abstractmethod
     def _dense_bound(self, table: NDArray[np.float64]) -> float:
@@ -296,6 +296,10 @@ class BoundedRows(Unit):
         return f"one row {change}; rows are clipped to ℓ2 norm {self.norm:g}{sparse}"
 
     def enforce(self, data: Any) -> Any:
+        if (
+            getattr(data, "format", None) == "coo"
+        ):  # conversion adds repeated entries up, which small types would not hold
+            data = checks.numeric(data).astype(np.float64)
         found = checks.matrix(data)
         checks.finite(found)
         if hasattr(found, "indptr"):
@@ -328,7 +332,7 @@ class BoundedRows(Unit):
         # Only xᵀX is rounded (step γ'); it multiplies a row of norm at most 2^ROW_BITS integers.
         step = 2.0 ** (shift - self._raw_bits(X))
         unit = step * 2.0**-ROW_BITS
-        return Rounding(shift, unit * self._scale(), self._bound(X, step if shift else 0.0) / unit * _SAFE)
+        return Rounding(shift, unit * self._scale(), self._bound(X, step if shift else 0.0) / unit * SAFE)
 
 
 @dataclass(frozen=True)
@@ -368,6 +372,8 @@ class SymmetricUpdate(Unit):
     def enforce(self, data: Any) -> Any:
         A = checks.matrix(data)
         checks.finite(A)
+        if hasattr(A, "indptr"):
+            A = checks.canonical(A, float)
         if A.shape[0] != A.shape[1]:
             raise ValueError(f"SymmetricUpdate takes a square symmetric matrix, got shape {A.shape}")
         different = A != A.T

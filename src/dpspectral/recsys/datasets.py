@@ -97,7 +97,7 @@ def _load_npz(file: Path, items: str | None, min_rating: float | None) -> Table:
             return _as_given(file, sp.load_npz(file), items, min_rating)
     except DataError:
         raise
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError) as error:
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError, AttributeError, TypeError) as error:
         raise DataError(f"{file}: not a readable .npz file of plain arrays") from error
     raise DataError(
         f"{file}: found arrays {sorted(names)}; expected 'user' and 'item', or a matrix saved by scipy.sparse.save_npz"
@@ -127,8 +127,8 @@ def _need_items(file: Path, items: str | None) -> str:
 
 
 def _catalogue(items: str) -> list[str]:
-    if items.isdigit():
-        return [str(i) for i in range(checks.integer("items", int(items), low=1))]
+    if items.isdecimal() and items.isascii():
+        return [str(i) for i in range(checks.integer("items", int(items), low=1, high=10**8))]
     file = Path(items)
     if not file.is_file():
         raise DataError(f"items: {items!r} is neither a file, a number nor '{FROM_DATA}'")
