@@ -81,7 +81,9 @@ def test_pca_spends_exactly_its_budget(cloud, mean, samples):
     assert fitted.private_
     names = [entry.what for entry in fitted.ledger_.entries]
     assert ("number of rows" in names) == (not isinstance(mean, str) or mean == "none") * (samples is None)
-    assert ("sum and number of the rows" in names) == (isinstance(mean, str) and mean == "private")
+    private_mean = isinstance(mean, str) and mean == "private"
+    assert ("sum and number of the rows" in names) == (private_mean and samples is None)
+    assert ("sum of the rows" in names) == (private_mean and samples is not None)
 
 
 def test_sparse_and_dense_rows_give_the_same_fit(cloud):

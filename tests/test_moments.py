@@ -28,6 +28,15 @@ def test_mean_without_noise_is_that_of_the_clipped_rows(rng, neighbours, form):
     assert ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
 
 
+def test_declared_number_is_used_and_only_the_sum_is_paid_for(rng):
+    data, ledger = rng.normal(size=(50, 3)), Ledger(BUDGET)
+    mean, count = private_mean(data, BoundedRows(2.0), BUDGET.mu, ledger, NotPrivate(0, scale=0), declared=100)
+    clipped = data * np.minimum(1, 2 / np.linalg.norm(data, axis=1))[:, None]
+    assert count == 100
+    np.testing.assert_allclose(mean, clipped.sum(axis=0) / 100, atol=1e-4)
+    assert ledger.entries[0].sensitivity * ledger.entries[0].step == pytest.approx(2.0, rel=1e-9)
+
+
 @pytest.mark.statistical
 def test_mean_and_count_carry_the_stated_noise():
     """2,000 releases of one coordinate and of the count; 6 standard errors (2e-9)."""

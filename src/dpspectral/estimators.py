@@ -101,9 +101,9 @@ class PrivatePCA(_PrivateDecomposition):
 
     Rows are centred, then clipped to ℓ2 norm `norm`. All of it, mean included, is paid from one budget.
 
-    Nothing that was fitted on the data (a scaler, a feature selection) may come before it: such a step lets one row move
-    all others, and then no bound holds. Scale by public constants. Centring makes sparse rows dense, block by block: for
-    wide sparse data prefer `PrivateTruncatedSVD`.
+    Nothing that was fitted on the data (a scaler, a feature selection) may come before it: such a step lets one row
+    move all others, and then no bound holds. Scale by public constants. Centring makes sparse rows dense, block by
+    block: for wide sparse data prefer `PrivateTruncatedSVD`.
 
     Parameters
     ----------
@@ -191,8 +191,7 @@ class PrivatePCA(_PrivateDecomposition):
                 raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
         if isinstance(self.mean, str) and self.mean == "private":
             spent = share
-            centre, found = private_mean(data, unit, budget.mu * math.sqrt(share), ledger, noise)
-            count = found if count is None else count
+            centre, count = private_mean(data, unit, budget.mu * math.sqrt(share), ledger, noise, count)
         elif count is None and self.neighbours == "replace":
             count = data.shape[0]
         elif count is None:
