@@ -63,7 +63,9 @@ def test_check_estimator_passes_in_the_private_path(estimator):
 def test_pca_with_a_wide_budget_agrees_with_sklearn(cloud, mean, neighbours):
     exact = PCA(3).fit(cloud)
     centre = "private" if mean == "private" else cloud.mean(axis=0)
-    private = PrivatePCA(3, norm=20.0, mean=centre, neighbours=neighbours, noise=NotPrivate(0), **WIDE).fit(cloud)
+    private = PrivatePCA(
+        3, norm=20.0, mean=centre, neighbours=neighbours, random_state=0, noise=NotPrivate(0), **WIDE
+    ).fit(cloud)
     assert np.abs((private.components_ * exact.components_).sum(axis=1)).min() > 0.99
     np.testing.assert_allclose(private.explained_variance_, exact.explained_variance_, rtol=0.05)
     np.testing.assert_allclose(private.mean_, exact.mean_, atol=0.1)
@@ -100,7 +102,7 @@ def test_sparse_and_dense_rows_give_the_same_fit(cloud):
 
 @pytest.mark.parametrize("unit", [Interaction(5), User(), User(neighbours="replace"), BoundedRows(2.0)], ids=repr)
 def test_truncated_svd_finds_the_tastes(ratings, unit):
-    svd = PrivateTruncatedSVD(3, unit=unit, epsilon=200.0, delta=1e-6).fit(ratings)
+    svd = PrivateTruncatedSVD(3, unit=unit, epsilon=200.0, delta=1e-6, random_state=0, noise=NotPrivate(0)).fit(ratings)
     assert svd.components_.shape == (3, 80)
     assert svd.ledger_.mu == pytest.approx(Budget(200.0, 1e-6).mu, rel=1e-9)
     scores = svd.transform(ratings[6:])
@@ -127,7 +129,7 @@ def test_repeated_entries_that_add_up_to_infinity_are_refused():
 
 def test_pipeline_and_clone(cloud):
     y = cloud[:, 0] > 0.5
-    pipeline = make_pipeline(PrivatePCA(3, norm=10.0, **WIDE), LogisticRegression())
+    pipeline = make_pipeline(PrivatePCA(3, norm=10.0, noise=NotPrivate(0), **WIDE), LogisticRegression())
     assert clone(pipeline).fit(cloud, y).score(cloud, y) > 0.9
     unit = Interaction(7)
     assert clone(PrivateTruncatedSVD(2, unit=unit)).unit == unit
