@@ -46,8 +46,6 @@ def _plain_errors() -> Iterator[None]:
         try:
             yield
         except (ValueError, TypeError, OverflowError, OSError, RuntimeError, MemoryError) as error:
-            if isinstance(error, (click.ClickException, click.exceptions.Exit)):
-                raise
             raise click.ClickException(str(error) or type(error).__name__) from error
 
 

@@ -18,7 +18,7 @@ from dpspectral.linalg.operators import BinaryGram
 from dpspectral.power import Result, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.ledger import Ledger, Release, opened
 from dpspectral.privacy.noise import Noise, NotPrivate, check_sigma
 from dpspectral.privacy.units import PatternUnit
 from dpspectral.source import chosen_noise, restarted
@@ -55,21 +55,15 @@ def dense_release(
         Refuse catalogues whose matrix (8n² bytes) is larger than this.
     ledger, users, noise, threads : as in `power_method`
     """
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
+    book = opened(budget, ledger)
     if not isinstance(unit, PatternUnit):
         raise TypeError(f"unit must be Interaction(...) or User(...), got {unit!r}")
-    if ledger is not None and not isinstance(ledger, Ledger):
-        raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
     rows = unit.enforce(data)
     n = int(rows.shape[1])
     rank = checks.integer("rank", rank, low=1, high=n)
-    if random_state is not None:
-        checks.integer("random_state", random_state, low=0)
-    if threads is not None:
-        checks.integer("threads", threads, low=1, high=1024)
-    if users is not None:
-        checks.integer("users", users, low=1)
+    checks.optional_integer("random_state", random_state, low=0)
+    checks.optional_integer("threads", threads, low=1, high=1024)
+    checks.optional_integer("users", users, low=1)
     if 8 * n * n > max_bytes:
         raise MemoryError(
             f"the matrix of {n} items takes {8 * n * n / 2**30:.1f} GiB, more than max_bytes={max_bytes}; "
@@ -77,7 +71,6 @@ def dense_release(
         )
     source = chosen_noise(restarted(noise))
     warn_large_delta(budget, users)
-    book = Ledger(budget) if ledger is None else ledger
     book.require(unit.relation, budget.mu)
 
     rounding = unit.dense_rounding(n)

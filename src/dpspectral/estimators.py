@@ -14,10 +14,10 @@ from dpspectral.moments import private_count, private_mean
 from dpspectral.power import Result, columns, run, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
-from dpspectral.source import Curator, chosen_noise, restarted
+from dpspectral.source import Curator, restarted
 
 _COUNT_SHARE = 0.01  # of μ², for the number of rows where it is neither public nor declared
 
@@ -42,17 +42,23 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         n = data.shape[1]
         if checks.integer("n_components", self.n_components, low=1) > n:
             raise ValueError(f"n_components={self.n_components} is more than n_features={n}")
-        if self.n_samples is not None:
-            checks.integer("n_samples", self.n_samples, low=1)
+        checks.optional_integer("n_samples", self.n_samples, low=1)
         # Everything that `run` would refuse, before the first release (which may be a count or a mean).
         columns(n, self.n_components, self.oversampling)
         checks.integer("iterations", self.iterations, low=1)
-        if self.random_state is not None:
-            checks.integer("random_state", self.random_state, low=0)
-        if self.ledger is not None and not isinstance(self.ledger, Ledger):
-            raise TypeError(f"ledger must be a Ledger(budget), got {self.ledger!r}")
+        checks.optional_integer("random_state", self.random_state, low=0)
+        ledger = opened(budget, self.ledger)
         warn_large_delta(budget, self.n_samples, stacklevel=4)
-        return data, budget, Ledger(budget) if self.ledger is None else self.ledger
+        return data, budget, ledger
+
+    def _count(self, source: Curator, budget: Budget, ledger: Ledger) -> tuple[int, float]:
+        """The number of rows (declared, public under the unit, or released), and the share of μ² it took."""
+        if self.n_samples is not None:
+            return self.n_samples, 0.0
+        if isinstance(source.unit, Interaction) or source.unit.neighbours == "replace":
+            return source.rows, 0.0
+        mu = budget.mu * math.sqrt(_COUNT_SHARE)
+        return private_count(source.rows, source.unit.relation, mu, ledger, source.noise), _COUNT_SHARE
 
     def _iterate(self, source: Curator, mu: float, ledger: Ledger) -> Result:
         return run(
@@ -175,29 +181,22 @@ class PrivatePCA(_PrivateDecomposition):
         unit = BoundedRows(norm=self.norm, neighbours=self.neighbours)
         share = checks.real("mean_share", self.mean_share, low=0, high=1)
         data, budget, ledger = self._open(X)
-        data = unit.enforce(data)
-        reproducible = restarted(self.noise)
-        noise = chosen_noise(reproducible)
-        ledger.require(unit.relation, budget.mu)
         n = data.shape[1]
         centre: NDArray[np.float64] | None = None
-        spent = 0.0  # share of μ²
-        count = self.n_samples
         if isinstance(self.mean, str):
             checks.choice("mean", self.mean, ("private", "none"))
         else:
             centre = np.asarray(self.mean, dtype=np.float64)
             if centre.shape != (n,) or not np.isfinite(centre).all():
                 raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
-        if isinstance(self.mean, str) and self.mean == "private":
-            spent = share
-            centre, count = private_mean(data, unit, budget.mu * math.sqrt(share), ledger, noise, count)
-        elif count is None and self.neighbours == "replace":
-            count = data.shape[0]
-        elif count is None:
-            spent = _COUNT_SHARE
-            count = private_count(data.shape[0], unit.relation, budget.mu * math.sqrt(spent), ledger, noise)
-        source = Curator(data, unit, noise=reproducible, centre=centre)
+        source = Curator(data, unit, noise=restarted(self.noise), centre=centre)  # raises on bad data
+        ledger.require(unit.relation, budget.mu)
+        if centre is None and self.mean == "private":
+            mu, spent = budget.mu * math.sqrt(share), share
+            centre, count = private_mean(source.data, unit, mu, ledger, source.noise, self.n_samples)
+            source.centre = centre
+        else:
+            count, spent = self._count(source, budget, ledger)
         self._keep(self._iterate(source, budget.mu * math.sqrt(1 - spent), ledger), count)
         self.mean_ = np.zeros(n) if centre is None else centre
         return self
@@ -266,14 +265,6 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
         data, budget, ledger = self._open(X)
         source = Curator(data, unit, noise=restarted(self.noise))  # raises on bad data before anything is released
         ledger.require(unit.relation, budget.mu)
-        spent, count = 0.0, self.n_samples
-        if count is None and (isinstance(unit, Interaction) or unit.neighbours == "replace"):
-            count = source.rows
-        elif count is None:
-            spent = _COUNT_SHARE
-            count = private_count(source.rows, unit.relation, budget.mu * math.sqrt(spent), ledger, source.noise)
+        count, spent = self._count(source, budget, ledger)
         self._keep(self._iterate(source, budget.mu * math.sqrt(1 - spent), ledger), count)
         return self
-
-
-__all__ = ["PrivatePCA", "PrivateTruncatedSVD"]

@@ -25,7 +25,7 @@ from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import ROUNDING_LOSS, Unit
 from dpspectral.source import Curator, Source, float_operator, restarted
@@ -97,8 +97,7 @@ def iterate(
 
 def start_matrix(start: str, n: int, p: int, random_state: int | None) -> Reals:
     """X⁰. Public: its randomness protects nobody, so it may be seeded."""
-    if random_state is not None:
-        checks.integer("random_state", random_state, low=0)
+    checks.optional_integer("random_state", random_state, low=0)
     checks.choice("start", start, tuple(_STARTS))
     return _STARTS[start](n, p, np.random.default_rng(random_state))
 
@@ -178,12 +177,9 @@ def power_method(
     >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3)
     ((60, 4), True, 1.0)
     """
-    if not isinstance(budget, Budget):
-        raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
-    if users is not None:
-        checks.integer("users", users, low=1)
-    if threads is not None:
-        checks.integer("threads", threads, low=1, high=1024)
+    book = opened(budget, ledger)
+    checks.optional_integer("users", users, low=1)
+    checks.optional_integer("threads", threads, low=1, high=1024)
     source: Source
     if callable(getattr(type(data), "answer", None)):
         if noise is not None:
@@ -198,7 +194,7 @@ def power_method(
         source,
         rank,
         mu=budget.mu,
-        ledger=Ledger(budget) if ledger is None else ledger,
+        ledger=book,
         iterations=iterations,
         oversampling=oversampling,
         start=start,
@@ -226,8 +222,6 @@ def run(
     """Spend exactly μ on power iterations with a source. `power_method` with everything decided."""
     iterations = checks.integer("iterations", iterations, low=1)
     checks.integer("extra_bits", extra_bits, low=0, high=24)
-    if not isinstance(ledger, Ledger):
-        raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of (iteration, fraction), got {progress!r}")
     p = columns(source.n, rank, oversampling)

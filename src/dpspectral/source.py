@@ -100,7 +100,7 @@ class Curator:
         self._options = {"threads": threads, "block_rows": block_rows}
         if centre is not None and not np.isfinite(centre).all():
             raise ValueError("centre contains NaN or infinity")
-        self._centre = centre
+        self.centre = centre
 
     def operator(self, X: Iterate) -> Operator:
         """The exact product that goes with the unit."""
@@ -109,7 +109,7 @@ class Curator:
                 return BinaryGram(self.data, self.unit.table(X), **self._options)
             case BoundedRows():
                 assert self.unit.norm is not None
-                norm, l1, centre = self.unit.norm, self.unit.l1_ratio, self._centre
+                norm, l1, centre = self.unit.norm, self.unit.l1_ratio, self.centre
                 return RowGram(self.data, norm, l1=l1, bits=ROW_BITS, centre=centre, **self._options)
             case SymmetricUpdate():
                 return SymmetricMatrix(self.data, self.unit.grid, block_rows=self._options["block_rows"])

@@ -73,6 +73,16 @@ def _in_threads(
             raise
 
 
+def _longest_column(X: Ints) -> float:
+    return float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
+
+
+def _csr_part(rows: Any, start: int, stop: int) -> tuple[NDArray[np.int64], slice]:
+    """Row pointers of some rows, counted from their first entry, and where their entries lie."""
+    indptr = rows.indptr[start : stop + 1].astype(np.int64)
+    return indptr - indptr[0], slice(int(indptr[0]), int(indptr[-1]))
+
+
 def row_blocks(rows: int, size: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, rows)) for start in range(0, rows, max(size, 1))]
 
@@ -95,8 +105,7 @@ class BinaryGram:
         """int32 where no intermediate value can leave it, else int64. The result is the same."""
         d = np.arange(self.n + 1, dtype=np.float64)
         top = float(np.abs(X).max())
-        column = float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
-        sums = np.minimum(d * top, np.sqrt(d) * column)  # |r ᵀx_j| for d ones
+        sums = np.minimum(d * top, np.sqrt(d) * _longest_column(X))  # |r ᵀx_j| for d ones
         weighted = sums * self.weights
         _check_width(float(weighted.max()) + 2.0 ** (shift - 1), "a weighted row sum")
         entry = float((weighted * 2.0**-shift).max()) + 1
@@ -107,8 +116,8 @@ class BinaryGram:
     def _pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
         """indptr and indices of some rows."""
         if sp.issparse(self.rows):
-            indptr = self.rows.indptr[start : stop + 1].astype(np.int64)
-            return indptr - indptr[0], self.rows.indices[indptr[0] : indptr[-1]]
+            indptr, part = _csr_part(self.rows, start, stop)
+            return indptr, self.rows.indices[part]
         block = np.ascontiguousarray(self.rows[start:stop] != 0)
         indptr = np.empty(stop - start + 1, dtype=np.int64)
         indices = np.empty(block.size, dtype=np.int32)
@@ -193,8 +202,7 @@ class RowGram:
         return total
 
     def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
-        column = float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
-        projection = 2.0**self.bits * column
+        projection = 2.0**self.bits * _longest_column(X)
         result = self.rows.shape[0] * 2.0**self.bits * (projection * 2.0**-shift + 1)
         _check_width(max(projection, result), "the product")
         if sp.issparse(self.rows) and self.centre is None:
@@ -216,10 +224,8 @@ class RowGram:
         wide = X.astype(np.int64)
 
         def work(slot: int, start: int, stop: int) -> None:
-            indptr = self.rows.indptr[start : stop + 1].astype(np.int64)
-            part = slice(indptr[0], indptr[-1])
+            indptr, part = _csr_part(self.rows, start, stop)
             values = self.rows.data[part].astype(np.float64)
-            indptr -= indptr[0]
             kernels.sparse_row_gram(
                 indptr, self.rows.indices[part], values, self.norm, self.l1, self.bits, wide, shift, sums[slot]
             )
@@ -241,14 +247,14 @@ class SymmetricMatrix:
 
     def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
         Y = np.empty(X.shape, dtype=np.int64)
-        top = float(np.abs(X).max())
+        top, real = float(np.abs(X).max()), X.astype(np.float64)
         half = (1 << shift) >> 1
         for start, stop in row_blocks(self.n, self.block_rows):
             block = self.A[start:stop] / self.grid  # exact: the grid is a power of two
             reach = float(abs(block).sum(axis=1).max()) * top
             _check_width(reach, "the product")
             if reach < 2.0**52:
-                part = np.asarray(block @ X.astype(np.float64)).astype(np.int64)
+                part = np.asarray(block @ real).astype(np.int64)
             else:
                 part = np.asarray(block.astype(np.int64) @ X.astype(np.int64))
             Y[start:stop] = (part + half) >> shift

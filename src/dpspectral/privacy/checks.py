@@ -37,6 +37,11 @@ def integer(name: str, value: Any, *, low: int, high: int | None = None) -> int:
     return number
 
 
+def optional_integer(name: str, value: Any, *, low: int, high: int | None = None) -> None:
+    if value is not None:
+        integer(name, value, low=low, high=high)
+
+
 def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")

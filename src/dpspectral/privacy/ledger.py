@@ -40,6 +40,20 @@ class Release:
         return self.sensitivity / self.sigma
 
 
+def _checked(budget: Any) -> Budget:
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
+    return budget
+
+
+def opened(budget: Budget, ledger: Ledger | None) -> Ledger:
+    """The ledger a call goes to: the caller's, or one of its own that holds just its budget."""
+    _checked(budget)
+    if ledger is not None and not isinstance(ledger, Ledger):
+        raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
+    return Ledger(budget) if ledger is None else ledger
+
+
 class Ledger:
     """Releases about one data set under one neighbouring relation, and the budget they may spend.
 
@@ -53,9 +67,7 @@ class Ledger:
     """
 
     def __init__(self, budget: Budget) -> None:
-        if not isinstance(budget, Budget):
-            raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
-        self.budget = budget
+        self.budget = _checked(budget)
         self._entries: list[Release] = []
         self._closed = False
         self._process = os.getpid()

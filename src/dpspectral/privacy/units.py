@@ -296,9 +296,7 @@ class BoundedRows(Unit):
         return f"one row {change}; rows are clipped to ℓ2 norm {self.norm:g}{sparse}"
 
     def enforce(self, data: Any) -> Any:
-        if (
-            getattr(data, "format", None) == "coo"
-        ):  # conversion adds repeated entries up, which small types would not hold
+        if getattr(data, "format", None) == "coo":  # conversion adds up repeated entries: not in a small type
             data = checks.numeric(data).astype(np.float64)
         found = checks.matrix(data)
         checks.finite(found)
