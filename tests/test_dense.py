@@ -142,15 +142,23 @@ def test_debiasing_inverts_the_known_lift():
 
 
 def test_release_is_charged_once_before_its_noise(ratings):
-    ledger, seen = Ledger(BUDGET), []
+    ledger, seen, drawn = Ledger(BUDGET), [], {}
 
     class Watching(NotPrivate):
         def rounded_gaussian(self, sigma, shape):
             seen.append(len(ledger.entries))
+            drawn[sigma] = drawn.get(sigma, 0) + math.prod(shape)
             return super().rounded_gaussian(sigma, shape)
 
     result = dense_release(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=Watching(0))
     assert set(seen) == {1}
+    # The noise that is drawn is the noise that is charged: σ = Δ/μ on the diagonal, σ/√2 for each pair.
+    sigma = Interaction(5).dense_rounding(80).sensitivity / BUDGET.mu
+    assert ledger.entries[0].sigma == pytest.approx(sigma, rel=1e-12)
+    assert sorted(drawn.items()) == [
+        (pytest.approx(sigma / math.sqrt(2), rel=1e-12), 80 * 79 // 2),
+        (pytest.approx(sigma, rel=1e-12), 80),
+    ]
     assert ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
     assert not result.private
     with pytest.raises(BudgetExceeded):
