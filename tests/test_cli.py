@@ -198,7 +198,7 @@ def test_demo_writes_table_figure_and_a_self_contained_report(tmp_path):
     assert "not a private release" in page
     for outside in ('src="http', 'href="http', "<script", "<link", "url(http"):
         assert outside not in page
-    assert len((folder / "table.csv").read_text().splitlines()) == 1 + 18
+    assert len((folder / "table.csv").read_text().splitlines()) == 1 + 24
 
 
 CHILD = """
@@ -235,3 +235,52 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
     assert "interrupted after" in error
     assert "Traceback" not in error
     assert os.listdir(tmp_path) == ["big.npz"]
+
+
+def test_fit_chooses_and_says_why(files):
+    result = fit(files)
+    text = " ".join(result.output.split())
+    assert "One dense release" in text
+    assert "5% of the budget" in text
+    with np.load(files / "basis.npz") as found:
+        assert set(found.files) >= {"popularity", "chosen"}
+        outside = np.setdiff1d(np.arange(80), found["chosen"])
+        assert not found["components"][outside].any()
+        assert found["popularity"].min() >= 1
+
+
+def test_fit_choices_can_be_overruled(files):
+    options = [
+        "--method",
+        "power",
+        "--catalogue",
+        "0.2",
+        "--floor",
+        7,
+        "--iterations",
+        3,
+        "--oversampling",
+        2,
+        "--json",
+    ]
+    summary = json.loads(fit(files, *options, "--momentum", 0.5, "--start", "flat").stdout)
+    assert (summary["method"], summary["iterations"], summary["columns"]) == ("power", 3, 6)
+    assert summary["floor"] == 7
+    shares = [entry["mu"] ** 2 for entry in summary["ledger"]["releases"]]
+    assert shares[0] / sum(shares) == pytest.approx(0.2)
+    plain = json.loads(fit(files, "--catalogue", "none", "--floor", 7, "--json").stdout)
+    assert len(plain["ledger"]["releases"]) == 1
+
+
+@pytest.mark.parametrize("text", ["some", "1.5", "nan", "-0.1"])
+def test_fit_explains_a_bad_catalogue(files, text):
+    result = fit(files, "--catalogue", text)
+    assert result.exit_code == 2
+    assert "--catalogue takes" in result.output
+
+
+def test_fit_without_floor_or_catalogue_is_refused_before_anything_is_released(files):
+    result = fit(files, "--catalogue", "none")
+    assert result.exit_code == 1
+    assert "floor" in result.output
+    assert not (files / "basis.npz").exists()

@@ -1,19 +1,31 @@
-"""The dense release: sensitivity by exhaustive search, exact sums, the law of the noise, charging, accuracy."""
+"""The dense release: sensitivity by exhaustive search, exact products, the law of the noise, charging, accuracy."""
 
+import copy
 import itertools
+import json
 import math
+import pickle
+import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User, dense_release
-from dpspectral.dense import _add_symmetric_noise, _debiased
+from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User, dense, dense_release
+from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.dense import _debiased, _NoisyMatrix
+from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.linalg.operators import BinaryGram
 from dpspectral.power import plain_power_method
-from dpspectral.privacy.noise import SecureNoise
+from dpspectral.privacy.noise import KeyedNoise, SecureNoise
+from dpspectral.privacy.symmetric_noise import SymmetricNoise, row_norm_bound
 from dpspectral.recsys.metrics import exact_basis, relative_error
 from dpspectral.recsys.split import train_part
+from dpspectral.source import Curator
 
 BUDGET = Budget(2, 1e-6)
 SILENT = NotPrivate(0, scale=0)
@@ -23,6 +35,13 @@ UNITS = [
     for weighting in ("sqrt", "plain")
     for neighbours in ("add-remove", "replace")
 ] + [User(1), User(4), User(1, "replace"), User(4, "replace")]
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread():
+    """Matrices here are small: threads would cost more than they give."""
+    with threadpool_limits(1, "blas"):
+        yield
 
 
 def contribution(row, unit, scale):
@@ -37,6 +56,11 @@ def contribution(row, unit, scale):
         else math.isqrt(round(1 / scale) ** 2 // (d * top))
     )
     return weight * np.outer(row, row).astype(float)
+
+
+def matrix_of(rows, table, **options):
+    """The whole integer matrix, by the operator itself."""
+    return BinaryGram(rows, table, **options).product(np.eye(rows.shape[1], dtype=np.int64), 0)
 
 
 def neighbours_of(rows, unit):
@@ -86,9 +110,8 @@ def test_mechanism_matrix_of_neighbours_differs_within_the_bound(unit, rng):
                 other[:] = False
             case _:
                 other = ~one if d < n / 2 else np.roll(one, 20)
-        A, B = (BinaryGram(np.vstack([crowd, r]), rounding.table).upper() for r in (one, other))
+        A, B = (matrix_of(np.vstack([crowd, r]), rounding.table) for r in (one, other))
         C = (A - B).astype(float)
-        C = C + np.triu(C, 1).T
         worst = max(worst, float(np.linalg.norm(C)))
         assert not C[~(one | other)].any()
     assert worst <= rounding.sensitivity
@@ -101,22 +124,326 @@ def test_matrix_is_exact_for_any_threads_blocks_and_format(ratings):
     expected = sum(contribution(row, unit, rounding.scale) for row in ratings.toarray().astype(int))
     for threads, block in itertools.product((1, 2, 7), (None, 1, 17)):
         for form in (ratings, ratings.toarray()):
-            found = BinaryGram(form, rounding.table, threads=threads, block_rows=block).upper()
-            assert np.array_equal(found, np.triu(expected).astype(np.int64))
+            found = matrix_of(form, rounding.table, threads=threads, block_rows=block)
+            assert np.array_equal(found, expected.astype(np.int64))
+
+
+# The noise: numbered pieces of a key, and the symmetric matrix made of them
+
+
+def whole(noise):
+    """The noise matrix, column by column."""
+    return noise.part(None)(np.eye(noise.n)).astype(np.int64)
 
 
 @pytest.mark.statistical
-def test_noise_has_its_two_deviations_and_is_one_sample_per_pair():
-    """6 standard errors each (2e-9)."""
-    n, sigma = 600, 1e4
-    upper = np.zeros((n, n), dtype=np.int64)
-    _add_symmetric_noise(upper, sigma, SecureNoise())
-    assert not np.tril(upper, -1).any()
-    off, diagonal = upper[np.triu_indices(n, 1)].astype(float), np.diagonal(upper).astype(float)
-    assert abs((off**2).mean() / (sigma**2 / 2) - 1) < 6 * math.sqrt(2 / off.size)
-    assert abs((diagonal**2).mean() / sigma**2 - 1) < 6 * math.sqrt(2 / n)
-    assert len(np.unique(off)) > 0.7 * 2 * sigma  # no part of it is repeated wholesale
-    assert abs(np.corrcoef(upper[0, 2:], upper[1, 2:])[0, 1]) < 6 / math.sqrt(n - 2)
+@pytest.mark.parametrize("stored", [True, False])
+def test_noise_has_its_two_deviations_and_is_one_sample_per_pair(stored):
+    """6 standard errors each (2e-9); n is no multiple of the tile."""
+    n, sigma, tile = 600, 1e4, 128
+    N = whole(SymmetricNoise(n, sigma, SecureNoise().keyed(), stored=stored, tile=tile)).astype(float)
+    assert np.array_equal(N, N.T)
+    of_tile = np.arange(n) // tile
+    upper = np.triu(np.ones((n, n), bool), 1)
+    for place in (upper & (of_tile == of_tile[:, None]), upper & (of_tile != of_tile[:, None])):
+        assert abs((N[place] ** 2).mean() / (sigma**2 / 2) - 1) < 6 * math.sqrt(2 / place.sum())
+        assert abs(N[place].mean()) < 6 * sigma / math.sqrt(2 * place.sum())
+    assert abs((np.diagonal(N) ** 2).mean() / sigma**2 - 1) < 6 * math.sqrt(2 / n)
+    assert len(np.unique(N[upper])) > 0.7 * 2 * sigma  # no part of it is repeated wholesale
+    rows = np.corrcoef(N[:6, 6:])
+    assert np.abs(rows[np.triu_indices(6, 1)]).max() < 6 / math.sqrt(n - 6)
+
+
+@pytest.mark.statistical
+def test_tiles_are_independent_of_each_other_and_of_the_diagonal():
+    """6 standard errors for each of 78 pairs (2e-7)."""
+    n, tile, count = 500, 125, 4
+    N = whole(SymmetricNoise(n, 1e4, SecureNoise().keyed(), stored=True, tile=tile)).astype(float)
+    blocks = N.reshape(count, tile, count, tile).swapaxes(1, 2)
+    above = np.triu_indices(tile, 1)
+    pieces = [blocks[i, j][above] for i in range(count) for j in range(i, count)]
+    for a, b in itertools.combinations([*pieces, blocks[0, 1].T[above], blocks[0, 3].T[above]], 2):
+        assert abs(np.corrcoef(a, b)[0, 1]) < 6 / math.sqrt(a.size)
+    for other in (*N[:3, 3:], N[0, 1:]):
+        assert abs(np.corrcoef(np.diagonal(N)[-other.size :], other)[0, 1]) < 6 / math.sqrt(other.size)
+
+
+class Pieces:
+    """Keyed noise that writes down what it is asked for, and may be too large."""
+
+    def __init__(self, keyed, factor=1):
+        self.keyed, self.asked, self.factor, self.scale, self.private = keyed, [], factor, keyed.scale, keyed.private
+
+    def piece(self, sigma, shape, number):
+        self.asked.append((number, sigma, shape))
+        return self.factor * self.keyed.piece(sigma, shape, number)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(("n", "tile"), [(40, 8), (37, 8), (7, 8), (1, 8), (9, 1)])
+def test_every_piece_of_the_key_is_used_for_one_place_only(n, tile, stored):
+    """In each pass every number comes once, with σ for diagonals and σ/√2 for blocks; all of i ≤ j is covered."""
+    pieces = Pieces(NotPrivate(0).keyed())
+    noise = SymmetricNoise(n, 50.0, pieces, stored=stored, tile=tile)
+    N = whole(noise)
+    assert len({number for number, _, _ in pieces.asked}) == len(pieces.asked)
+    assert sum(shape[0] for _, sigma, shape in pieces.asked if len(shape) == 1 and sigma == 50.0) == n
+    blocks = [shape for _, sigma, shape in pieces.asked if sigma == 50.0 / math.sqrt(2)]
+    sizes = [min(tile, n - start) for start in range(0, n, tile)]
+    assert sorted(blocks) == sorted((sizes[i], sizes[j]) for i in range(len(sizes)) for j in range(i, len(sizes)))
+    first = list(pieces.asked)
+    assert np.array_equal(whole(noise), N)
+    assert sorted(pieces.asked) == sorted(first if stored else 2 * first)
+
+
+def test_pieces_repeat_and_differ_by_number_and_key():
+    keyed = SecureNoise().keyed()
+    one = keyed.piece(1e6, (5, 7), 3)
+    assert np.array_equal(one, keyed.piece(1e6, (5, 7), 3))
+    others = [keyed.piece(1e6, (5, 7), number) for number in (0, 2, 4, 3 + 2**32, 2**63)]
+    others.append(SecureNoise().keyed().piece(1e6, (5, 7), 3))
+    for a, b in itertools.combinations([one, *others], 2):
+        assert (a != b).sum() >= 33
+    assert keyed.private
+    assert not NotPrivate(0).keyed().private
+    assert not NotPrivate(0, scale=0).keyed().piece(1e6, (5, 7), 3).any()
+    half = NotPrivate(0, scale=0.5).keyed().piece(1e6, (50,), 1)
+    np.testing.assert_allclose(half, NotPrivate(0).keyed().piece(1e6, (50,), 1) / 2, atol=1)
+
+
+def test_pieces_of_any_length_do_not_run_into_the_next_number():
+    """A piece is a stream of its own: it does not contain another one's samples."""
+    keyed = SecureNoise().keyed()
+    long, after = keyed.piece(1e12, (40_000,), 0), keyed.piece(1e12, (2,), 1)
+    assert not np.isin(after, long).any()
+
+
+def test_a_key_cannot_be_shown_or_copied():
+    key = bytes(range(100, 132))
+    keyed = KeyedNoise(key, private=True)
+    assert repr(keyed) == str(keyed) == "KeyedNoise(...)"
+    assert not hasattr(keyed, "__dict__")
+    for attempt in (
+        pickle.dumps,
+        copy.copy,
+        copy.deepcopy,
+        lambda noise: pickle.dumps(SymmetricNoise(4, 1.0, noise, stored=True)),
+    ):
+        with pytest.raises(TypeError, match="never leaves the process"):
+            attempt(keyed)
+
+
+@pytest.mark.parametrize("storage", ["stored", "lazy"])
+def test_a_key_is_in_nothing_that_a_run_leaves_behind(ratings, tmp_path, monkeypatch, storage):
+    key = bytes(range(100, 132))
+    monkeypatch.setattr(NotPrivate, "keyed", lambda self: KeyedNoise(key, private=False))
+    result = dense_release(ratings, 3, unit=User(), budget=BUDGET, noise=NotPrivate(0), storage=storage)
+    result.save(tmp_path / "out.npz")
+    texts = [repr(result), repr(vars(result)), json.dumps(result.summary()), result.ledger.to_json()]
+    for left in (*(text.encode() for text in texts), pickle.dumps(result), (tmp_path / "out.npz").read_bytes()):
+        assert not any(form in left for form in (key, key.hex().encode(), repr(key).encode(), str(list(key)).encode()))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_rows_longer_than_the_bound_are_refused(stored):
+    """Exact products rest on it; only a broken source of noise can do this."""
+    pieces = Pieces(NotPrivate(0).keyed(), factor=10)
+    with pytest.raises(OverflowError, match="broken"):
+        SymmetricNoise(40, 100.0, pieces, stored=stored).part(None)(np.ones((40, 1)))
+
+
+# Exact products: stored, regenerated, and on some of the items
+
+
+def exactly(A, V):
+    """A·V in Python integers."""
+    return A.astype(np.int64).astype(object) @ V.astype(object)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 3), st.floats(0.1, 2.0**26), st.integers(0, 2**32), st.data()
+)
+def test_noise_products_equal_python_integers(n, tile, p, sigma, seed, data):
+    """Up to the longest columns that are allowed; both ways of keeping the noise, all items and some."""
+    rng = np.random.default_rng(seed)
+    longest = 2.0**52 / row_norm_bound(n, sigma)
+    V = rng.normal(size=(n, p))
+    V = np.trunc(V / np.linalg.norm(V, axis=0) * longest)
+    key = rng.bytes(32)
+    stored, lazy = (
+        SymmetricNoise(n, sigma, KeyedNoise(key, private=False), stored=stored, tile=tile) for stored in (True, False)
+    )
+    N = whole(stored)
+    assert np.array_equal(N, whole(lazy))
+    keep = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    for noise in (stored, lazy):
+        assert (noise.part(None)(V).astype(np.int64) == exactly(N, V)).all()
+        if keep.size:
+            assert (noise.part(keep)(V[keep]).astype(np.int64) == exactly(N[np.ix_(keep, keep)], V[keep])).all()
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Tiles of 17, so that small matrices have many and the last one is smaller."""
+    monkeypatch.setattr(dense, "SymmetricNoise", partial(SymmetricNoise, tile=17))
+
+
+@pytest.mark.parametrize("storage", ["stored", "lazy"])
+@pytest.mark.parametrize("unit", [Interaction(5), User(2)], ids=repr)
+def test_products_with_the_released_matrix_equal_python_integers(ratings, unit, storage, small_tiles, rng):
+    source = Curator(ratings, unit, noise=NotPrivate(3))
+    matrix = _NoisyMatrix(source, BUDGET.mu, Ledger(BUDGET), storage, 10**9, lambda *_: None)
+    assert matrix.noise.stored == (storage == "stored")
+    exact = sum(contribution(row, unit, matrix.scale) for row in ratings.toarray().astype(int)).astype(np.int64)
+    M = exact + whole(matrix.noise)
+    V = np.rint(np.linalg.qr(rng.normal(size=(80, 6)))[0] * 2.0**matrix.bits).astype(np.int64)
+    assert (matrix.part(None)(V) == exactly(M, V)).all()
+    for keep in (np.arange(80), np.array([79]), np.sort(rng.choice(80, 33, replace=False))):
+        assert (matrix.part(keep)(V[keep]) == exactly(M[np.ix_(keep, keep)], V[keep])).all()
+
+
+@pytest.mark.parametrize("config", [None, PrivateCatalogue(), PrivateCatalogue(0.2, items=41)], ids=repr)
+@pytest.mark.parametrize("unit", [Interaction(5), User(2), User(neighbours="replace")], ids=repr)
+def test_stored_and_lazy_give_the_same_bits(ratings, unit, config, small_tiles):
+    """Components, eigenvalues and items; 80 and 41 items are no multiples of the tile."""
+    one, two = (
+        dense_release(
+            ratings, 4, unit=unit, budget=Budget(9, 1e-6), noise=NotPrivate(1), random_state=2, catalogue=config,
+            storage=storage,
+        )
+        for storage in ("stored", "lazy")
+    )  # fmt: skip
+    assert (one.settings["storage"], two.settings["storage"]) == ("stored", "lazy")
+    assert one.components.tobytes() == two.components.tobytes()
+    assert one.eigenvalues.tobytes() == two.eigenvalues.tobytes()
+    assert one.ledger.entries == two.ledger.entries
+    if config is not None:
+        assert np.array_equal(one.catalogue.chosen, two.catalogue.chosen)
+        assert np.array_equal(one.catalogue.popularity, two.catalogue.popularity)
+
+
+def test_auto_stores_what_fits(ratings):
+    for room, storage in ((8 * 80**2, "stored"), (8 * 80**2 - 1, "lazy")):
+        found = dense_release(ratings, 3, unit=User(), budget=BUDGET, max_bytes=room)
+        assert found.settings["storage"] == storage
+    found = dense_release(
+        ratings, 3, unit=User(), budget=Budget(50, 1e-6), max_bytes=8 * 30**2, catalogue=PrivateCatalogue()
+    )
+    assert found.settings["storage"] == "stored"
+    assert len(found.catalogue.chosen) <= 30
+
+
+def test_lazy_never_holds_the_matrix(monkeypatch):
+    """3000 items, of which the noise alone would take 72 MB. Small tiles: their number in flight is that of cores."""
+    n = 3000
+    monkeypatch.setattr(dense, "SymmetricNoise", partial(SymmetricNoise, tile=250))
+    R = sp.csr_array(np.repeat(np.arange(n)[None] % 100 == 0, 50, axis=0))
+    peaks = {}
+    for storage in ("lazy", "stored"):
+        tracemalloc.start()
+        dense_release(R, 1, unit=User(), budget=BUDGET, noise=SILENT, storage=storage, random_state=0)
+        peaks[storage] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks["stored"] > 8 * n**2
+    assert peaks["lazy"] < 0.5 * 8 * n**2
+
+
+@pytest.mark.parametrize("rows", [(1, 2**17), (2**17 - 1, 2**17), (2**20, 2**20 + 1)])
+def test_the_solvers_grid_does_not_depend_on_how_many_users_there_are(rows):
+    """Under whole users added or removed their number is no public fact, and the grid shapes the components."""
+    grids = set()
+    for count in rows:
+        R = sp.csr_array((np.ones(1, bool), ([0], [0])), shape=(count, 4096))
+        source = Curator(R, User(), noise=NotPrivate(0))
+        grids.add(_NoisyMatrix(source, BUDGET.mu, Ledger(BUDGET), "lazy", 1, lambda *_: None).bits)
+    assert len(grids) == 1
+
+
+# The eigensolver
+
+
+def solved(M, rank, **more):
+    """Eigenpairs by the solver, from a seeded start, and by LAPACK."""
+    n = len(M)
+    start = np.random.default_rng(1).standard_normal((n, rank))
+    real = M.astype(float)  # products stay below 2^53
+    values, vectors = leading_eigenpairs(lambda V: (real @ V).astype(np.int64), n, rank, bits=20, start=start, **more)
+    return values, vectors, *(part[..., ::-1][..., :rank] for part in np.linalg.eigh(M.astype(float)))
+
+
+def spectrum(values, seed=0):
+    """A symmetric integer matrix with about these eigenvalues."""
+    n = len(values)
+    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(n, n)))[0]
+    M = np.rint((Q * np.asarray(values, dtype=float)) @ Q.T)
+    return ((M + M.T) // 2).astype(np.int64)
+
+
+SPECTRA = {
+    "one": [7],
+    "tiny": [900, 30, -5],
+    "falling": 1e6 / np.arange(1, 61),
+    "indefinite": 1e6 * np.linspace(1, -2, 50),
+    "pairs": np.repeat([9e5, 5e5, 2e5, 1e5, 3e4], 2).tolist() + [1e3] * 70,
+    "cluster": [1e6 + 10, 1e6, 1e6 - 10] + [1e4] * 97,
+    "cluster at the cut": [1e6, *[5e5] * 5, *np.linspace(1e4, 1, 94)],
+    "spike in noise": [1e6, *(2e4 * np.cos(np.linspace(0, np.pi, 120)))],
+    "low rank": [1e6, 1e5, 1e4] + [0] * 77,
+}
+
+
+@pytest.mark.parametrize("rank", [1, 3, 8])
+@pytest.mark.parametrize("name", SPECTRA)
+def test_eigenpairs_equal_lapack(name, rank):
+    """Values to the square of the tolerance, residuals to the tolerance, the right space wherever there is a gap."""
+    M = spectrum(SPECTRA[name])
+    rank = min(rank, len(M))
+    values, vectors, truth, exact = solved(M, rank, tolerance=1e-6)
+    top = np.abs(np.linalg.eigvalsh(M.astype(float))).max()
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(rank), atol=1e-10)
+    assert (np.diff(values) <= 0).all()
+    np.testing.assert_allclose(values, truth, atol=2e-6 * top)
+    assert np.linalg.norm(M @ vectors - vectors * values, axis=0).max() <= 1e-5 * top
+    following = np.linalg.eigvalsh(M.astype(float))[::-1][rank:][:1]
+    if following.size == 0 or truth[-1] - following[0] > 1e-2 * top:
+        assert np.linalg.norm(exact - vectors @ (vectors.T @ exact), 2) < 1e-3
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 10, 25])
+def test_all_eigenpairs_of_a_small_matrix(n):
+    M = np.random.default_rng(n).integers(-1000, 1000, (n, n))
+    M = M + M.T
+    values, vectors, truth, _ = solved(M, n)
+    np.testing.assert_allclose(values, truth, atol=1e-6 * np.abs(truth).max())
+    np.testing.assert_allclose((vectors * values) @ vectors.T, M, atol=1e-5 * np.abs(truth).max())
+
+
+def test_a_matrix_of_zeros_has_orthonormal_eigenvectors():
+    values, vectors, _, _ = solved(np.zeros((30, 30), dtype=np.int64), 4)
+    np.testing.assert_allclose(values, 0, atol=1e-9)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(4), atol=1e-10)
+
+
+def test_values_below_the_edge_need_not_converge_and_passes_are_limited():
+    M, counts = spectrum([1e6, *(2e4 * np.cos(np.linspace(0, np.pi, 150)))]), []
+    for more in ({"edge": 3e4}, {}, {"passes": 3}):
+        told = []
+        values, _, truth, _ = solved(M, 3, tolerance=1e-5, progress=told.append, **more)
+        assert values[0] == pytest.approx(truth[0], rel=1e-4)
+        counts.append(len(told))
+    assert counts[2] == 3 < counts[0] < counts[1] <= 24
+
+
+@pytest.mark.statistical
+def test_debiased_eigenvalues_are_near_the_truth_and_raw_ones_are_not():
+    """Six spikes in symmetric noise; an eigenvalue has a deviation of about √2·σ. 6 standard errors (2e-9)."""
+    n, sigma, true = 500, 10.0, np.array([950.0, 900, 850, 800, 750, 700])  # the noise reaches to 2√nσ = 447
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(n, 6)))[0]
+    noise = whole(SymmetricNoise(n, sigma * math.sqrt(2), NotPrivate(5).keyed(), stored=True))
+    raw = np.linalg.eigvalsh((Q * true) @ Q.T + noise)[::-1][:6]
+    limit = 6 * math.sqrt(2 / 6) * sigma * 1.1
+    assert abs((_debiased(raw, n, sigma) - true).mean()) < limit < (raw - true).mean()
 
 
 def test_without_noise_it_is_the_exact_basis(ratings):
@@ -141,29 +468,80 @@ def test_debiasing_inverts_the_known_lift():
     assert (_debiased(np.array([44.0, -100.0]), n, sigma) == 0).all()
 
 
-def test_release_is_charged_once_before_its_noise(ratings):
-    ledger, seen, drawn = Ledger(BUDGET), [], {}
+class Watching(NotPrivate):
+    """Seeded noise that notes how much was in the ledger whenever some was made, and what was made."""
 
-    class Watching(NotPrivate):
-        def rounded_gaussian(self, sigma, shape):
-            seen.append(len(ledger.entries))
-            drawn[sigma] = drawn.get(sigma, 0) + math.prod(shape)
-            return super().rounded_gaussian(sigma, shape)
+    def __init__(self, ledger):
+        super().__init__(0)
+        self.ledger, self.seen, self.drawn = ledger, [], {}
 
-    result = dense_release(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=Watching(0))
-    assert set(seen) == {1}
+    def rounded_gaussian(self, sigma, shape):
+        raise AssertionError("the dense release takes its noise from a key")
+
+    def keyed(self):
+        return WatchedPieces(super().keyed(), self)
+
+
+class WatchedPieces(Pieces):
+    def __init__(self, keyed, watching):
+        super().__init__(keyed)
+        self.watching = watching
+
+    def piece(self, sigma, shape, number):
+        self.watching.seen.append(len(self.watching.ledger.entries))
+        self.watching.drawn[number] = (sigma, shape)
+        return super().piece(sigma, shape, number)
+
+
+@pytest.mark.parametrize("storage", ["stored", "lazy"])
+def test_release_is_charged_once_before_its_noise(ratings, storage):
+    ledger = Ledger(BUDGET)
+    noise = Watching(ledger)
+    options = {"unit": Interaction(5), "budget": BUDGET, "ledger": ledger, "storage": storage}
+    result = dense_release(ratings, 3, noise=noise, **options)
+    assert set(noise.seen) == {1}
     # The noise that is drawn is the noise that is charged: σ = Δ/μ on the diagonal, σ/√2 for each pair.
     sigma = Interaction(5).dense_rounding(80).sensitivity / BUDGET.mu
     assert ledger.entries[0].sigma == pytest.approx(sigma, rel=1e-12)
-    assert sorted(drawn.items()) == [
-        (pytest.approx(sigma / math.sqrt(2), rel=1e-12), 80 * 79 // 2),
-        (pytest.approx(sigma, rel=1e-12), 80),
-    ]
+    assert set(noise.drawn.values()) == {
+        (ledger.entries[0].sigma, (80,)),
+        (ledger.entries[0].sigma / math.sqrt(2), (80, 80)),
+    }
     assert ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
     assert not result.private
     with pytest.raises(BudgetExceeded):
-        dense_release(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger)
+        dense_release(ratings, 3, **options)
     assert len(ledger.entries) == 1
+
+
+@pytest.mark.parametrize(
+    ("when", "storage", "config"),
+    [
+        ("noise", "stored", None),
+        ("eigenvectors", "stored", None),
+        ("eigenvectors", "lazy", None),
+        ("comparing", "lazy", PrivateCatalogue()),
+    ],
+)
+def test_an_interrupted_run_has_been_paid(ratings, when, storage, config):
+    """What was charged stays charged, and a second call finds nothing left."""
+    ledger, told = Ledger(BUDGET), []
+
+    def progress(text, fraction):
+        told.append(fraction)
+        if text.startswith(when):
+            raise KeyboardInterrupt
+
+    options = {"unit": Interaction(5), "budget": BUDGET, "ledger": ledger, "storage": storage, "catalogue": config}
+    with pytest.raises(KeyboardInterrupt):
+        dense_release(ratings, 3, progress=progress, **options)
+    assert ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
+    spent = ledger.entries
+    assert len(spent) == 1 + (config is not None)
+    with pytest.raises(BudgetExceeded):
+        dense_release(ratings, 3, **options)
+    assert ledger.entries == spent
+    assert all(0 <= fraction <= 1 for fraction in told)
 
 
 def test_private_release_differs_between_runs_and_says_so(ratings):
@@ -179,12 +557,17 @@ def test_private_release_differs_between_runs_and_says_so(ratings):
         ({"rank": 81}, "rank must be between 1 and 80"),
         ({"unit": None}, "unit must be"),
         ({"budget": 1}, "budget must be"),
-        ({"max_bytes": 1000}, "max_bytes"),
+        ({"max_bytes": 1000, "storage": "stored"}, "max_bytes"),
+        ({"max_bytes": 0}, "max_bytes"),
+        ({"storage": "disk"}, "storage"),
         ({"noise": 3}, "NotPrivate"),
         ({"ledger": 3}, "ledger"),
         ({"random_state": -1}, "random_state"),
         ({"threads": 0}, "threads"),
         ({"users": 0}, "users"),
+        ({"catalogue": 0.1}, "catalogue"),
+        ({"unit": Interaction()}, "floor"),
+        ({"progress": 3}, "progress"),
     ],
 )
 def test_bad_arguments_are_named_before_any_release(ratings, arguments, message):

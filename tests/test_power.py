@@ -19,6 +19,7 @@ from dpspectral import (
     User,
     power_method,
 )
+from dpspectral.linalg import orthonormal
 from dpspectral.linalg.operators import BinaryGram
 from dpspectral.power import plain_power_method, start_matrix
 from dpspectral.privacy.iterate import Iterate
@@ -78,8 +79,9 @@ def test_integer_path_on_a_fine_grid_equals_the_transcription(ratings, weighting
     recorded = Recorded(3)
     unit = Interaction(5, weighting)
     result = power_method(
-        ratings, 6, unit=unit, budget=BUDGET, oversampling=0, random_state=1, noise=recorded, extra_bits=14
-    )
+        ratings, 6, unit=unit, budget=BUDGET, iterations=3, oversampling=0, start="flat", random_state=1,
+        noise=recorded, extra_bits=14,
+    )  # fmt: skip
     steps = [entry.step for entry in result.ledger.entries]
     noise = [step * drawn for step, (_, drawn) in zip(steps, recorded.given, strict=True)]
     weight = {"sqrt": lambda d: 1 / math.sqrt(d * max(d, 5)), "plain": lambda d: 1 / max(d, 5)}[weighting]
@@ -163,7 +165,7 @@ def test_whole_budget_is_spent_and_no_more(ratings):
 
 def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(ratings):
     ledger = Ledger(Budget(2.2, 1e-6))
-    power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger)
+    power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, iterations=3)
     recorded = Recorded(0)
     with pytest.raises(BudgetExceeded):
         power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=recorded)
@@ -208,7 +210,9 @@ def test_failed_product_is_not_charged(ratings, monkeypatch):
 
 def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
     seen = []
-    power_method(ratings, 2, unit=User(), budget=BUDGET, progress=lambda number, part: seen.append((number, part)))
+    power_method(
+        ratings, 2, unit=User(), budget=BUDGET, iterations=3, progress=lambda number, part: seen.append((number, part))
+    )
     assert {number for number, _ in seen} == {1, 2, 3}
     assert seen[-1] == (3, 1.0)
 
@@ -218,7 +222,7 @@ def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
 
     ledger = Ledger(BUDGET)
     with pytest.raises(KeyboardInterrupt):
-        power_method(ratings, 2, unit=User(), budget=BUDGET, ledger=ledger, progress=stop)
+        power_method(ratings, 2, unit=User(), budget=BUDGET, ledger=ledger, iterations=3, progress=stop)
     assert len(ledger.entries) == 1
 
 
@@ -261,9 +265,19 @@ def test_float_path_agrees_with_the_integer_path_for_every_unit(rng, unit, form)
     if isinstance(unit, SymmetricUpdate):
         data = data @ data.T
         data = np.rint(data * 16) / 16
-    exact = power_method(form(data), 3, unit=unit, budget=BUDGET, random_state=0, noise=SILENT, extra_bits=6)
-    plain, _ = plain_power_method(form(data), 3, unit=unit, random_state=0)
-    assert sine(exact.components, plain) < 1e-4
+    exact = power_method(
+        form(data),
+        3,
+        unit=unit,
+        budget=BUDGET,
+        random_state=0,
+        iterations=3,
+        oversampling=0,
+        noise=SILENT,
+        extra_bits=6,
+    )
+    plain, _ = plain_power_method(form(data), 3, unit=unit, random_state=0, oversampling=0)
+    assert sine(exact.components, plain) < 3e-4
 
 
 def test_symmetric_matrix_is_decomposed_as_it_is(rng):
@@ -403,3 +417,106 @@ def test_a_source_can_be_passed_instead_of_data(ratings):
     assert not result.private
     with pytest.raises(ValueError, match="source"):
         power_method(source, 2, unit=source.unit, budget=BUDGET, noise=NotPrivate(1))
+
+
+def test_columns_and_iterations_left_open_follow_from_public_facts(ratings):
+    def settings(n, **options):
+        result = power_method(ratings[:, :n], 2, unit=Interaction(5), budget=BUDGET, **options)
+        return result.settings["columns"], result.settings["iterations"]
+
+    assert settings(80) == (32, 2)
+    assert settings(20) == (20, 1)
+    assert settings(80, iterations=5) == (32, 5)
+    assert settings(80, oversampling=1) == (3, 2)
+    A = np.eye(80)
+    result = power_method(A, 2, unit=SymmetricUpdate(), budget=BUDGET)
+    assert (result.settings["columns"], result.settings["iterations"]) == (8, 3)
+
+
+def test_one_product_with_all_columns_is_the_symmetrised_matrix(ratings):
+    """p = n: eigenpairs of sym(Y Xᵀ), which is what a dense release of the same noise would give."""
+    recorded = Recorded(4)
+    n, R = 20, ratings[:, :20]
+    result = power_method(R, 3, unit=Interaction(5), budget=BUDGET, random_state=2, noise=recorded, extra_bits=14)
+    ((sigma, drawn),) = recorded.given
+    assert sigma == result.ledger.entries[0].sigma
+    rows = R.toarray().astype(float)
+    degree = rows.sum(axis=1)
+    weight = np.where(degree > 0, 1 / np.sqrt(np.maximum(degree, 1) * np.maximum(degree, 5)), 0)
+    X = start_matrix("flat", n, n, 2)
+    A = rows.T @ (weight[:, None] * rows) + result.ledger.entries[0].step * drawn @ X.T
+    values, vectors = np.linalg.eigh((A + A.T) / 2)
+    assert sine(result.components, vectors[:, ::-1][:, :3]) < 1e-4
+    assert np.all(result.eigenvalues <= values[::-1][:3] + 1e-6)
+
+
+def test_ritz_pairs_are_those_of_the_symmetric_matrix_that_agrees_with_the_product(rng):
+    n, p, rank = 40, 12, 4
+    B = rng.normal(size=(n, n))
+    A = B @ B.T
+    X = np.linalg.qr(rng.normal(size=(n, p)))[0]
+    Y = A @ X
+    T = X.T @ Y
+    agreeing = Y @ X.T + X @ Y.T - X @ T @ X.T
+    np.testing.assert_allclose(agreeing @ X, Y, atol=1e-9)
+    values, vectors = np.linalg.eigh(agreeing)
+    found, eigenvalues = orthonormal.ritz(X, Y, rank, 0.0)
+    assert sine(found, vectors[:, ::-1][:, :rank]) < 1e-8
+    np.testing.assert_allclose(eigenvalues, values[::-1][:rank])
+
+
+def test_ritz_estimates_eigenvalues_through_noise(rng):
+    """Planted eigenvalues come back within a few percent although noise lifts what is seen."""
+    n, p, sigma = 600, 100, 1.0
+    planted = np.array([400.0, 200.0, 120.0])
+    U = np.linalg.qr(rng.normal(size=(n, 3)))[0]
+    A = U * planted @ U.T
+    X = np.linalg.qr(np.hstack([U + 0.02 * rng.normal(size=(n, 3)), rng.normal(size=(n, p - 3))]))[0]
+    found = orthonormal.ritz(X, A @ X + sigma * rng.normal(size=(n, p)), 5, sigma)[1]
+    np.testing.assert_allclose(found[:3], planted, rtol=0.08)
+
+
+def test_momentum_is_post_processing_and_changes_later_iterates_only(ratings):
+    def run(momentum, iterations):
+        return power_method(
+            ratings, 3, unit=Interaction(5), budget=BUDGET, iterations=iterations, oversampling=3, random_state=0,
+            momentum=momentum, noise=NotPrivate(0),
+        )  # fmt: skip
+
+    assert np.array_equal(run(0.0, 2).components, run(0.9, 2).components)
+    plain, turned = run(0.0, 4), run(0.9, 4)
+    assert not np.array_equal(plain.components, turned.components)
+    assert turned.ledger.mu == pytest.approx(BUDGET.mu)
+    for bad in (-0.1, 1.0, math.nan):
+        with pytest.raises(ValueError, match="momentum"):
+            run(bad, 2)
+
+
+def test_momentum_speeds_up_convergence_without_noise(rng):
+    """A slowly decaying spectrum: the same number of products leaves a smaller angle (same start, no noise)."""
+    n = 60
+    Q = np.linalg.qr(rng.normal(size=(n, n)))[0]
+    values = np.concatenate([[1.0, 0.95], np.linspace(0.8, 0.3, n - 2)])
+    A = (Q * values) @ Q.T
+    A = np.rint((A + A.T) / 2 * 2**20) / 2**20
+
+    def angle(momentum):
+        found = power_method(
+            A, 2, unit=SymmetricUpdate("frobenius", grid=2.0**-20), budget=Budget(1e6, 1e-6), iterations=20,
+            oversampling=0, random_state=1, momentum=momentum, noise=SILENT,
+        )  # fmt: skip
+        return sine(found.components, Q[:, :2])
+
+    assert angle(0.9) < 0.8 * angle(0.0)
+
+
+def test_popular_start_is_the_flat_one_with_rows_in_proportion():
+    popularity = np.linspace(1, 50, 30)
+    X = start_matrix("popular", 30, 6, 3, popularity)
+    flat = start_matrix("flat", 30, 6, 3)
+    np.testing.assert_allclose(X.T @ X, np.eye(6), atol=1e-12)
+    assert sine(np.linalg.qr(flat * popularity[:, None])[0], X) < 1e-9
+    assert np.array_equal(start_matrix("auto", 30, 6, 3, popularity), X)
+    assert np.array_equal(start_matrix("auto", 30, 6, 3), flat)
+    with pytest.raises(ValueError, match="catalogue"):
+        start_matrix("popular", 30, 6, 3)

@@ -1,5 +1,7 @@
 """Differentially private spectral decomposition: eigenvectors, PCA and truncated SVD."""
 
+from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.decompose import decompose
 from dpspectral.dense import dense_release
 from dpspectral.estimators import PrivatePCA, PrivateTruncatedSVD
 from dpspectral.power import Result, power_method
@@ -17,12 +19,14 @@ __all__ = [
     "Interaction",
     "Ledger",
     "NotPrivate",
+    "PrivateCatalogue",
     "PrivatePCA",
     "PrivateTruncatedSVD",
     "Release",
     "Result",
     "SymmetricUpdate",
     "User",
+    "decompose",
     "dense_release",
     "power_method",
 ]

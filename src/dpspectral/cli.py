@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ from rich.table import Table as Grid
 
 from dpspectral import __version__
 from dpspectral.baselines import closed_form_multiplier, closed_form_true_epsilon
+from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.decompose import decompose
 from dpspectral.files import check_writable, write_whole
-from dpspectral.power import power_method
+from dpspectral.plan import option_cells, stand_in
+from dpspectral.plan import plan as compare
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
@@ -73,10 +78,102 @@ def main() -> None:
     """Differentially private eigenvectors, PCA and truncated SVD.
 
     \b
+    plan     noise against signal for every method, before any data is touched
     fit      a private basis from a data file
     budget   what an (ε, δ) is worth: μ, noise, comparison
     demo     prior methods and ours on synthetic data, as an HTML report
     """
+
+
+def _catalogue(text: str) -> PrivateCatalogue | str | None:
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
+    try:
+        return PrivateCatalogue(share=float(text))
+    except ValueError as error:
+        raise click.UsageError(f"--catalogue takes auto, none or a share between 0 and 1, got {text!r}") from error
+
+
+def _bytes(text: str) -> int:
+    """20MB, 1.5GB, 300kB or a plain number."""
+    units = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", text.lower())
+    try:
+        if found is None or found[2] not in units:
+            raise ValueError
+        size = int(float(found[1]) * units[found[2]])
+    except ValueError:
+        raise click.UsageError(f"--upload takes a size such as 20MB, got {text!r}") from None
+    if size < 1:
+        raise click.UsageError(f"--upload must be at least one byte, got {text!r}")
+    return size
+
+
+@main.command()
+@click.option("--users", type=int, required=True, help="Number of users (public or declared).")
+@click.option("--items", type=int, required=True, help="Number of items in the public catalogue.")
+@click.option("--rank", type=int, required=True, help="Number of components.")
+@_EPSILON
+@_DELTA
+@click.option("--unit", "kind", type=click.Choice(["interaction", "user"]), default="interaction", show_default=True)
+@click.option("--floor", type=int, help="Public degree floor.  [default: automatic for interaction, 1 for user]")
+@click.option("--per-user", type=float, help="Interactions per user.  [default: the stand-in's, or 50]")
+@click.option("--upload", metavar="SIZE", help="Most that each party can send, such as 20MB.")
+@click.option(
+    "--public", type=click.Path(path_type=Path),
+    help="A data set declared public, whose degrees and spectrum stand in for the private ones.",
+)  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), help="Write a report with a figure to this .html file.")
+@_JSON
+def plan(
+    users: int,
+    items: int,
+    rank: int,
+    epsilon: float,
+    delta: float,
+    kind: str,
+    floor: int | None,
+    per_user: float | None,
+    upload: str | None,
+    public: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Noise against signal, memory, time and bytes per party for every method. No private data is touched."""
+    from dpspectral.plan_report import html
+
+    with _plain_errors():
+        budget = Budget(epsilon, delta)
+        unit = User(1 if floor is None else floor) if kind == "user" else Interaction(floor)
+        if out is not None:
+            check_writable(out)
+        known = None
+        if public is not None:
+            table = datasets.load_public(public)
+            known = stand_in(table.matrix, f"{public.name}, declared public")
+        size = None if upload is None else _bytes(upload)
+        found = compare(users, items, rank, budget, unit=unit, per_user=per_user, public=known, upload=size)
+        if out is not None:
+            page = html(found).encode()
+            write_whole(out, lambda stream: stream.write(page))
+    if as_json:
+        options = [{**asdict(option), "ratio": option.ratio} for option in found.options]
+        best = None if found.recommended is None else found.recommended.name
+        facts = {"options": options, "recommended": best, "reason": found.reason, "stand_in": found.stand_in.source}
+        click.echo(json.dumps(facts, indent=2))
+        return
+    grid = Grid("method", "items", "floor", "noise/signal", "error", "memory", "time", "upload")
+    for option in found.options:
+        mark = "→ " if option is found.recommended else "  "
+        grid.add_row(mark + option.name, *option_cells(option))
+    _OUT.print(grid, highlight=False, markup=False)
+    _facts(
+        [
+            ("recommended", found.reason),
+            ("from", f"public facts and {found.stand_in.source}; errors are predictions, no private data was touched"),
+            *([("written", str(out))] if out is not None else []),
+        ]
+    )
 
 
 def _unit(
@@ -94,8 +191,7 @@ def _unit(
         raise click.UsageError("--row-norm goes with --unit rows")
     if kind == "user":
         return User(floor=1 if floor is None else floor, neighbours=neighbours, binarize=binarize)
-    chosen = 20 if floor is None else floor
-    return Interaction(floor=chosen, weighting=weighting or "sqrt", neighbours=neighbours, binarize=binarize)
+    return Interaction(floor=floor, weighting=weighting or "sqrt", neighbours=neighbours, binarize=binarize)
 
 
 @main.command()
@@ -109,7 +205,17 @@ def _unit(
     "--unit", "kind", type=click.Choice(["interaction", "user", "rows"]), default="interaction", show_default=True,
     help="Who is protected: one user-item pair, one whole user, or one row of real numbers.",
 )  # fmt: skip
-@click.option("--floor", type=int, help="Public degree floor.  [default: 20 for interaction, 1 for user]")
+@click.option(
+    "--method", type=click.Choice(["auto", "dense", "power"]), default="auto", show_default=True,
+    help="One dense release, or power iterations.",
+)  # fmt: skip
+@click.option(
+    "--catalogue", metavar="auto|none|SHARE", default="auto", show_default=True,
+    help="Choose popular items first: automatically, not at all, or with this share of the budget.",
+)  # fmt: skip
+@click.option(
+    "--floor", type=int, help="Public degree floor.  [default: chosen from noisy degrees for interaction, 1 for user]"
+)
 @click.option("--weighting", type=click.Choice(["sqrt", "plain"]), help="For --unit interaction.  [default: sqrt]")
 @click.option(
     "--neighbours", type=click.Choice(["add-remove", "replace"]), default="add-remove", show_default=True,
@@ -119,12 +225,13 @@ def _unit(
 @click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction.")
 @click.option("--min-rating", type=float, help="Keep only pairs rated at least this.")
 @click.option("--header/--no-header", default=None, help="Whether line 1 is a header.  [default: guessed]")
-@click.option("--iterations", type=int, default=3, show_default=True, help="Products with the data; they share ε.")
-@click.option("--oversampling", type=int, help="Extra columns iterated and dropped.  [default: 3 times the rank]")
+@click.option("--iterations", type=int, help="Power method: products with the data, which share ε.  [default: 2]")
+@click.option("--oversampling", type=int, help="Power method: extra columns.  [default: 15 times the rank]")
 @click.option(
-    "--start", type=click.Choice(["flat", "gaussian"]), default="flat", show_default=True,
-    help="The public first matrix: equal rows (less noise), or random as in the paper.",
+    "--start", type=click.Choice(["auto", "popular", "flat", "gaussian"]),
+    help="Power method, the public first matrix: by popularity, equal rows, or random as in the paper.",
 )  # fmt: skip
+@click.option("--momentum", type=float, help="Power method: from 0 (none) to 1, from 3 iterations on.")
 @click.option("--users", type=int, help="Declared number of users: shown in the summary, and checked against δ.")
 @click.option("--threads", type=int, help="Threads of the product.  [default: all cores]")
 @_JSON
@@ -143,9 +250,12 @@ def fit(
     binarize: bool,
     min_rating: float | None,
     header: bool | None,
-    iterations: int,
+    method: str,
+    catalogue: str,
+    iterations: int | None,
     oversampling: int | None,
-    start: str,
+    start: str | None,
+    momentum: float | None,
     users: int | None,
     threads: int | None,
     as_json: bool,
@@ -165,19 +275,22 @@ def fit(
         table = datasets.load(data, items=items, min_rating=min_rating, header=header)
         ledger = Ledger(budget)
         try:
-            with _progress(iterations, "power iterations") as tell:
-                result = power_method(
+            with _progress(1.0, "starting") as tell:
+                result = decompose(
                     table.matrix,
                     rank,
-                    unit=unit,
-                    budget=budget,
+                    unit,
+                    budget,
+                    method=method,
+                    catalogue=_catalogue(catalogue),
                     iterations=iterations,
                     oversampling=oversampling,
                     start=start,
+                    momentum=momentum,
                     ledger=ledger,
                     users=users,
                     threads=threads,
-                    progress=lambda number, part: tell(number - 1 + part, f"iteration {number} of {iterations}"),
+                    progress=lambda text, part: tell(part, text),
                 )
         except KeyboardInterrupt:
             _ERR.print(f"interrupted after {len(ledger.entries)} release(s); nothing was written or shown")
@@ -192,13 +305,17 @@ def fit(
     if as_json:
         click.echo(json.dumps(summary, indent=2))
         return
-    n, p = result.components.shape[0], result.settings["columns"]
+    n = result.components.shape[0]
+    how = "one dense release"
+    if result.settings["method"] == "power":
+        how = f"{result.settings['iterations']} iteration(s) of {result.settings['columns']} columns"
     _facts(
         [
             ("protected", result.unit),
             ("guarantee", f"ε = {ledger.epsilon():.6g}, δ = {delta:g} (μ = {ledger.mu:.6g}); this call only"),
-            ("basis", f"{n} items × {rank} components, {iterations} iterations of {p} columns"),
-            ("noise", f"standard deviation {result.settings['noise_std']:.4g} per entry in the last iteration"),
+            ("basis", f"{n} items × {rank} components, {how}"),
+            ("noise", f"standard deviation {result.settings['noise_std']:.4g} per entry of the (last) release"),
+            ("why", result.reason),
             ("eigenvalues", ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if rank > 6 else "")),
             ("items", table.catalogue),
             *([("users", f"{users} (declared)")] if users is not None else []),
@@ -280,7 +397,7 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
         write_whole(files["table.csv"], lambda stream: stream.write(found.to_csv().encode()))
         write_whole(files["report.html"], lambda stream: stream.write(page))
     if as_json:
-        click.echo(json.dumps({"rows": found.rows(), "noiseless": found.noiseless, "out": str(out)}, indent=2))
+        click.echo(json.dumps({"rows": found.rows(), "reason": found.reason, "out": str(out)}, indent=2))
         return
     grid = Grid("relative error", *(f"ε = {e:g}" for e in found.epsilons))
     for method, values in found.errors.items():

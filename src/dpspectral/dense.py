@@ -2,28 +2,43 @@
 
 Neighbours: as the unit says. Sensitivity: Frobenius norm of the change of the integer matrix, a function of the public
 weight table. Noise: one integer per i ≤ j, of standard deviation σ on the diagonal and σ/√2 off it, so that an update C
-counts Σ_i C_ii²/σ² + Σ_{i<j} C_ij²/(σ²/2) = ‖C‖_F²/σ². Ledger: one entry. There is no √L and no convergence error, but
-n² numbers: worthwhile where they fit. Proof page: docs/proofs/dense.md.
+counts Σ_i C_ii²/σ² + Σ_{i<j} C_ij²/(σ²/2) = ‖C‖_F²/σ². Ledger: one entry, after those of the private catalogue.
+There is no √L and no convergence error. The released matrix M = A + N is never formed: the eigensolver multiplies
+integer blocks exactly, M·V = A·V + N·V, with N kept in memory or regenerated from a key for every product; both give
+the same integers, so all that is computed is a function of M. Proof page: docs/proofs/dense.md.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import eigsh
 
+from dpspectral.catalogue import Catalogue, PrivateCatalogue, choose
+from dpspectral.linalg import orthonormal
+from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.linalg.operators import BinaryGram
-from dpspectral.power import Result, warn_large_delta
+from dpspectral.power import Result, check_catalogue, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, Release, opened
-from dpspectral.privacy.noise import Noise, NotPrivate, check_sigma
-from dpspectral.privacy.units import PatternUnit
-from dpspectral.source import chosen_noise, restarted
+from dpspectral.privacy.noise import NotPrivate, check_sigma
+from dpspectral.privacy.symmetric_noise import SymmetricNoise, row_norm_bound
+from dpspectral.privacy.units import Interaction, PatternUnit
+from dpspectral.source import Curator, restarted
 
 Reals = NDArray[np.float64]
+Progress = Callable[[str, float], None]  # what is being done, finished fraction
+
+MAX_BYTES = 2 * 2**30
+_GRID_BITS = 16  # of the eigensolver's blocks, where the noise leaves room for it
+_SHRINK = 0.84  # ratio of neighbouring catalogue sizes that are compared after the release
+_ENOUGH, _USER_ENOUGH = 0.999, 0.98  # of the best score: then the larger catalogue is taken
+_ROUGH, _FINE = 2e-4, 1e-4  # residuals while comparing, and in the end
+NOISE_RELEASES = 0.5  # off-diagonal noise variance in units of Δ²/μ²
 
 
 def dense_release(
@@ -32,12 +47,15 @@ def dense_release(
     *,
     unit: PatternUnit,
     budget: Budget,
+    catalogue: PrivateCatalogue | None = None,
     ledger: Ledger | None = None,
     users: int | None = None,
     random_state: int | None = None,
     noise: NotPrivate | None = None,
     threads: int | None = None,
-    max_bytes: int = 4 * 2**30,
+    storage: str = "auto",
+    max_bytes: int = MAX_BYTES,
+    progress: Progress | None = None,
 ) -> Result:
     """Leading eigenvectors of A = Σ_u w(d_u) r_u r_uᵀ from one private release of A.
 
@@ -47,76 +65,179 @@ def dense_release(
         Users are rows; the columns are the public catalogue.
     rank : int
     unit : Interaction or User
+        `Interaction()` without a floor needs a catalogue, which chooses it.
     budget : Budget
         Spent at once.
+    catalogue : PrivateCatalogue, optional
+        Choose the items first, with a share of the budget. Rows of the components outside are zero.
     random_state : int, optional
-        Seed of the eigensolver's starting vector (public).
+        Seed of the eigensolver's starting block (public).
+    storage : "auto", "stored" or "lazy"
+        Keep the noise matrix (8n² bytes for n items), or regenerate it for every product from a key that exists in
+        memory only: slower, little memory, the same result. "auto" stores what fits `max_bytes`. An interrupted run
+        has been charged and cannot be resumed.
     max_bytes : int
-        Refuse catalogues whose matrix (8n² bytes) is larger than this.
+        A catalogue is cut to what can be stored within this.
+    progress : callable(text, fraction), optional
     ledger, users, noise, threads : as in `power_method`
     """
     book = opened(budget, ledger)
     if not isinstance(unit, PatternUnit):
         raise TypeError(f"unit must be Interaction(...) or User(...), got {unit!r}")
-    rows = unit.enforce(data)
-    n = int(rows.shape[1])
-    rank = checks.integer("rank", rank, low=1, high=n)
+    checks.choice("storage", storage, ("auto", "stored", "lazy"))
     checks.optional_integer("random_state", random_state, low=0)
     checks.optional_integer("threads", threads, low=1, high=1024)
     checks.optional_integer("users", users, low=1)
-    if 8 * n * n > max_bytes:
+    max_bytes = checks.integer("max_bytes", max_bytes, low=1)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of (text, fraction), got {progress!r}")
+    source = Curator(data, unit, noise=restarted(noise), threads=threads)
+    check_catalogue(catalogue, source)
+    rank = checks.integer("rank", rank, low=1, high=source.n)
+    asked = source.n if catalogue is None else catalogue.items or 0
+    if storage == "stored" and 8 * asked**2 > max_bytes:
         raise MemoryError(
-            f"the matrix of {n} items takes {8 * n * n / 2**30:.1f} GiB, more than max_bytes={max_bytes}; "
-            "raise max_bytes, restrict the catalogue, or use power_method"
+            f"the matrix of {asked} items takes {8 * asked**2 / 2**30:.1f} GiB, more than max_bytes={max_bytes}; "
+            'raise max_bytes, pass catalogue=PrivateCatalogue(), or storage="lazy"'
         )
-    source = chosen_noise(restarted(noise))
     warn_large_delta(budget, users)
     book.require(unit.relation, budget.mu)
 
-    rounding = unit.dense_rounding(n)
-    sigma = check_sigma(rounding.sensitivity / budget.mu)
-    matrix = BinaryGram(rows, rounding.table, threads=threads).upper()
-    what = f"item-item matrix, {n} x {n}"
-    book.charge(Release(what, unit.relation, rounding.sensitivity, sigma, rounding.scale, source.private))
-    _add_symmetric_noise(matrix, sigma, source)
-    components, eigenvalues = _leading(_symmetric_floats(matrix, rounding.scale), rank, random_state)
-    noise_std = sigma * rounding.scale / np.sqrt(2)
-    settings = {"method": "dense", "noise_std": float(noise_std), "own_budget": ledger is None}
-    return Result(components, _debiased(eigenvalues, n, float(noise_std)), book, unit.describe(), settings)
+    def tell(text: str, fraction: float) -> None:
+        if progress is not None:
+            progress(text, fraction)
+
+    mu, found = budget.mu, None
+    if catalogue is not None:
+        trial = unit.with_floor(unit.floor or 1).dense_rounding(source.n)  # refuse before the catalogue is paid for
+        _grid_bits(source.n, check_sigma(trial.sensitivity / (mu * math.sqrt(1 - catalogue.share))))
+        largest = None if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
+        chosen = choose(
+            source, catalogue, rank, mu=mu, ledger=book, method="dense", releases=NOISE_RELEASES, largest=largest
+        )
+        source, found, mu = chosen.source, chosen.catalogue, chosen.mu
+    matrix = _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
+    automatic = catalogue is not None and catalogue.items is None
+    sizes = _sizes(matrix.n, rank) if automatic else [matrix.n]
+    enough = _ENOUGH if isinstance(unit, Interaction) else _USER_ENOUGH
+    components, eigenvalues, kept = _leading(matrix, rank, sizes, enough, found, random_state, tell)
+    settings: dict[str, Any] = {
+        "method": "dense",
+        "storage": "stored" if matrix.noise.stored else "lazy",
+        "noise_std": matrix.noise_std,
+        "own_budget": ledger is None,
+    }
+    if found is not None:
+        found = Catalogue(found.popularity, found.chosen[kept], found.noise_std, found.floor)
+        components = found.spread(components)
+    return Result(components, eigenvalues, book, source.unit.describe(), settings, found)
 
 
-def _add_symmetric_noise(upper: NDArray[np.int64], sigma: float, noise: Noise) -> None:
-    """One sample per i ≤ j, in place."""
-    n = len(upper)
-    upper[np.arange(n), np.arange(n)] += noise.rounded_gaussian(sigma, (n,))
-    first = 0
-    while first < n - 1:  # rows together until a few million samples, so that threads have work
-        last = min(n - 1, first + max(1, (1 << 21) // (n - first)))
-        lengths = n - 1 - np.arange(first, last)
-        drawn = noise.rounded_gaussian(sigma / np.sqrt(2), (int(lengths.sum()),))
-        for i, part in zip(range(first, last), np.split(drawn, np.cumsum(lengths)[:-1]), strict=True):
-            upper[i, i + 1 :] += part
-        first = last
+class _NoisyMatrix:
+    """The released integer matrix M = A + N, as exact products."""
+
+    def __init__(
+        self, source: Curator, mu: float, ledger: Ledger, storage: str, max_bytes: int, tell: Progress
+    ) -> None:
+        unit = source.unit
+        assert isinstance(unit, PatternUnit)
+        self.n = source.n
+        rounding = unit.dense_rounding(self.n)
+        sigma = check_sigma(rounding.sensitivity / mu)
+        self.scale = rounding.scale
+        self.noise_std = float(sigma * rounding.scale / math.sqrt(2))
+        self.gram = BinaryGram(source.data, rounding.table, threads=source.threads)
+        keyed = source.noise.keyed()
+        self.bits = _grid_bits(self.n, sigma * keyed.scale)
+        stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
+        what = f"item-item matrix, {self.n} x {self.n}"
+        entry = Release(what, unit.relation, rounding.sensitivity, sigma, rounding.scale, source.noise.private)
+        ledger.charge(entry)
+        self.noise = SymmetricNoise(self.n, sigma, keyed, stored=stored, progress=lambda part: tell("noise", part))
+
+    def part(self, keep: NDArray[np.int64] | None) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+        """V ↦ M[keep, keep]·V."""
+        noise = self.noise.part(keep)
+
+        def product(V: NDArray[np.int64]) -> NDArray[np.int64]:
+            whole = V
+            if keep is not None:
+                whole = np.zeros((self.n, V.shape[1]), dtype=np.int64)
+                whole[keep] = V
+            exact = self.gram.product(whole, 0)
+            exact = exact if keep is None else exact[keep]
+            exact += noise(V.astype(np.float64)).astype(np.int64)
+            return exact
+
+        return product
 
 
-def _symmetric_floats(upper: NDArray[np.int64], scale: float) -> Reals:
-    """The released integers as a symmetric float matrix in the same memory."""
-    real = upper.view(np.float64)
-    for i in range(len(upper)):
-        real[i, i:] = upper[i, i:] * scale
-        real[i:, i] = real[i, i:]
-    return real
+def _grid_bits(n: int, sigma: float) -> int:
+    """The finest grid (up to 2^−16) on which N·V stays below 2^53: from n and σ alone, since it shapes the result.
+
+    (A number of rows would be a fact about the data. Whether A·V stays below 2^62 is checked by the product itself.)
+    """
+    room = 51 - math.log2(row_norm_bound(n, sigma))
+    if room < 8:
+        raise OverflowError(f"noise of {sigma:.3g} integer steps is too large for exact products: give more budget")
+    return min(_GRID_BITS, math.floor(room))
 
 
-def _leading(A: Reals, rank: int, random_state: int | None) -> tuple[Reals, Reals]:
-    n = len(A)
-    if rank > n // 4 or n < 100:
-        values, vectors = np.linalg.eigh(A)
-    else:
-        start = np.random.default_rng(random_state).standard_normal(n)
-        values, vectors = eigsh(A, k=rank, which="LA", v0=start)
-    order = np.argsort(-values)[:rank]
-    return vectors[:, order], values[order]
+def _sizes(n: int, rank: int) -> list[int]:
+    """Catalogue sizes to compare after the release: n, 0.84n, … down to an eighth, but not below twice the rank."""
+    count = 1 + int(math.log(1 / 8) / math.log(_SHRINK))
+    sizes = {max(round(n * _SHRINK**j), min(2 * rank, n)) for j in range(count)}
+    return sorted(sizes, reverse=True)
+
+
+def _leading(
+    matrix: _NoisyMatrix,
+    rank: int,
+    sizes: list[int],
+    enough: float,
+    catalogue: Catalogue | None,
+    random_state: int | None,
+    tell: Progress,
+) -> tuple[Reals, Reals, NDArray[np.int64]]:
+    """Eigenpairs of the released matrix, on the catalogue size that keeps most signal.
+
+    The score of a size is Σ_k λ_k c_k²: debiased eigenvalues times the share of each eigenvector that is signal,
+    c_k² = 1 − mσ²/λ_k² (the spiked matrix model). It is post-processing. Sizes go down until the score fell twice.
+    """
+    order = np.arange(matrix.n)
+    if catalogue is not None:
+        order = np.argsort(-catalogue.popularity[catalogue.chosen], kind="stable")
+    start = np.random.default_rng(random_state).standard_normal((matrix.n, min(matrix.n, rank)))
+
+    def solve(size: int, tolerance: float, passes: int, text: str) -> tuple[Reals, Reals, NDArray[np.int64]]:
+        keep = np.sort(order[:size])
+        edge = 2 * math.sqrt(size) * matrix.noise_std / matrix.scale
+        values, vectors = leading_eigenpairs(
+            matrix.part(None if size == matrix.n else keep),
+            size,
+            rank,
+            bits=matrix.bits,
+            start=start[keep],
+            edge=1.05 * edge,
+            tolerance=tolerance,
+            passes=passes,
+            progress=lambda fraction: tell(text, fraction),
+        )
+        start[keep] = vectors  # the next size, or the last word, starts from here
+        return vectors, _debiased(values * matrix.scale, size, matrix.noise_std), keep
+
+    if len(sizes) > 1:
+        scores: list[float] = []
+        for size in sizes:
+            passes = 8 if scores else 14  # all but the first start from their predecessor's vectors
+            found = solve(size, _ROUGH, passes, f"comparing catalogues: {size} items")[1]
+            found = found[found > 0]
+            scores.append(float(np.sum(found - size * matrix.noise_std**2 / found)))
+            if len(scores) > 2 and max(scores[-2:]) < max(scores):
+                break
+        sizes = [next(size for size, score in zip(sizes, scores, strict=False) if score >= enough * max(scores))]
+    vectors, eigenvalues, keep = solve(sizes[0], _FINE, 24, "eigenvectors")
+    return orthonormal.signed(vectors), eigenvalues, keep
 
 
 def _debiased(values: Reals, n: int, sigma: float) -> Reals:

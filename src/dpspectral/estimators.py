@@ -45,7 +45,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         checks.optional_integer("n_samples", self.n_samples, low=1)
         # Everything that `run` would refuse, before the first release (which may be a count or a mean).
         columns(n, self.n_components, self.oversampling)
-        checks.integer("iterations", self.iterations, low=1)
+        checks.optional_integer("iterations", self.iterations, low=1)
         checks.optional_integer("random_state", self.random_state, low=0)
         ledger = opened(budget, self.ledger)
         warn_large_delta(budget, self.n_samples, stacklevel=4)
@@ -156,7 +156,7 @@ class PrivatePCA(_PrivateDecomposition):
         mean_share: float = 0.1,
         neighbours: str = "add-remove",
         n_samples: int | None = None,
-        iterations: int = 3,
+        iterations: int | None = None,
         oversampling: int | None = None,
         random_state: int | None = None,
         ledger: Ledger | None = None,
@@ -236,7 +236,7 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
         epsilon: float | None = None,
         delta: float | None = None,
         n_samples: int | None = None,
-        iterations: int = 3,
+        iterations: int | None = None,
         oversampling: int | None = None,
         random_state: int | None = None,
         ledger: Ledger | None = None,

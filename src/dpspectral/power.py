@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
+from dpspectral.catalogue import Catalogue, PrivateCatalogue, choose
 from dpspectral.files import check_writable, write_whole
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.blas import one_thread_if_small
@@ -27,7 +29,7 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
 from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import ROUNDING_LOSS, Unit
+from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.source import Curator, Source, float_operator, restarted
 
 Reals = NDArray[np.float64]
@@ -46,6 +48,12 @@ class Result:
     ledger: Ledger
     unit: str
     settings: dict[str, Any] = field(default_factory=dict)
+    catalogue: Catalogue | None = None  # released popularity and the items chosen from it
+
+    @property
+    def reason(self) -> str:
+        """Why things were chosen as they were, where `decompose` chose them."""
+        return str(self.settings.get("reason", ""))
 
     @property
     def private(self) -> bool:
@@ -60,46 +68,82 @@ class Result:
             "items": int(self.components.shape[0]),
             "rank": int(self.components.shape[1]),
             **self.settings,
+            **self._choices(),
             "ledger": json.loads(self.ledger.to_json()),
             "eigenvalues": [float(value) for value in self.eigenvalues],
         }
 
+    def _choices(self) -> dict[str, Any]:
+        if self.catalogue is None:
+            return {}
+        return {
+            "chosen_items": len(self.catalogue.chosen),
+            "floor": self.catalogue.floor,
+            "popularity_noise_std": self.catalogue.noise_std,
+        }
+
     def save(self, path: str | os.PathLike[str], **more: Any) -> None:
-        """Write components, eigenvalues and the summary to an .npz file: all of it, or nothing.
+        """Write components, eigenvalues, catalogue and the summary to an .npz file: all of it, or nothing.
 
         `more` are further arrays of public facts, such as the names of the items.
         """
-        reserved = {"components", "eigenvalues", "summary"} & set(more)
+        reserved = {"components", "eigenvalues", "summary", "popularity", "chosen"} & set(more)
         if reserved:
             raise ValueError(f"{sorted(reserved)[0]!r} is written by save itself; choose another name")
         check_writable(path)
         summary = json.dumps(self.summary())
         arrays = {"components": self.components, "eigenvalues": self.eigenvalues, "summary": summary, **more}
+        if self.catalogue is not None:
+            arrays |= {"popularity": self.catalogue.popularity, "chosen": self.catalogue.chosen}
         write_whole(path, lambda stream: np.savez(stream, **arrays))
 
 
 def iterate(
-    X: Reals, iterations: int, multiply: Multiply, publish: Callable[[Reals], Any], progress: Progress | None = None
-) -> Reals:
-    """The loop, written once: X^l = QR(multiply(X^{l−1})). Returns the last product before its QR.
+    X: Reals,
+    iterations: int,
+    multiply: Multiply,
+    publish: Callable[[Reals], Any],
+    progress: Progress | None = None,
+    momentum: float = 0.0,
+) -> tuple[Any, Reals]:
+    """The loop, written once: X^l = QR(multiply(X^{l−1})). Returns what was multiplied last, and the product.
 
-    `publish` turns an orthonormal matrix into what is multiplied next (rounded to a grid, or as it is).
+    `publish` turns an orthonormal matrix into what is multiplied next (rounded to a grid, or as it is). Momentum
+    subtracts β X^{l−2} R_{l−1}^{−1} before the QR, β = momentum · σ_p(Y_{l−1})²/4 (accelerated noisy power method).
     """
+    before, factor = None, None
     for number in range(1, iterations + 1):
-        Y = multiply(number, publish(X))
+        published = publish(X)
+        Y = multiply(number, published)
         if progress is not None:
             progress(number, 1.0)
         if number < iterations:
             with one_thread_if_small(*Y.shape):
-                X = orthonormal.qr(Y)[0]
-    return Y
+                turned = Y
+                if momentum and before is not None and factor is not None:
+                    smallest = float(np.linalg.svd(factor, compute_uv=False)[-1])
+                    back = scipy.linalg.solve_triangular(factor.T, before.T, lower=True, check_finite=False).T
+                    turned = Y - momentum * smallest**2 / 4 * back
+                before = X
+                X, factor = orthonormal.qr(turned)
+    return published, Y
 
 
-def start_matrix(start: str, n: int, p: int, random_state: int | None) -> Reals:
-    """X⁰. Public: its randomness protects nobody, so it may be seeded."""
+def start_matrix(start: str, n: int, p: int, random_state: int | None, popularity: Reals | None = None) -> Reals:
+    """X⁰. Public: its randomness protects nobody, so it may be seeded.
+
+    "auto" is "popular" where the (released) popularity is known, "flat" otherwise.
+    """
     checks.optional_integer("random_state", random_state, low=0)
-    checks.choice("start", start, tuple(_STARTS))
-    return _STARTS[start](n, p, np.random.default_rng(random_state))
+    checks.choice("start", start, ("auto", "popular", *_STARTS))
+    if start == "auto":
+        start = "flat" if popularity is None or p == n else "popular"
+    rng = np.random.default_rng(random_state)
+    if start != "popular":
+        return _STARTS[start](n, p, rng)
+    if popularity is None:
+        raise ValueError('start="popular" needs a catalogue: catalogue=PrivateCatalogue()')
+    return orthonormal.qr(orthonormal.flat_start(n, p, rng) * popularity[:, None])[0]
 
 
 def warn_large_delta(budget: Budget, users: int | None, stacklevel: int = 3) -> None:
@@ -112,11 +156,25 @@ def warn_large_delta(budget: Budget, users: int | None, stacklevel: int = 3) -> 
         )
 
 
-def columns(n: int, rank: int, oversampling: int | None) -> int:
-    """p: the wanted components and the extra ones, at most n."""
+def columns(n: int, rank: int, oversampling: int | None, default: int = 4) -> int:
+    """p: the wanted components and the extra ones, at most n. Without an answer, `default` times the rank."""
     checks.integer("rank", rank, low=1, high=n)
-    extra = 3 * rank if oversampling is None else checks.integer("oversampling", oversampling, low=0)
+    extra = (default - 1) * rank if oversampling is None else checks.integer("oversampling", oversampling, low=0)
     return int(min(n, rank + extra))
+
+
+def shape(unit: Unit, n: int, rank: int, oversampling: int | None, iterations: int | None) -> tuple[int, int]:
+    """p and L where the caller leaves them open.
+
+    Extra columns are nearly free in noise once there is a floor or a row norm, and few iterations leave each of them
+    more of the budget: p = 16k and L = 2 were best or close to it (docs/frontier.md). With p = n one product holds
+    all there is. For updates of A itself noise grows with p: 4k and 3.
+    """
+    known = isinstance(unit, SymmetricUpdate)
+    p = columns(n, rank, oversampling, 4 if known else 16)
+    if iterations is not None:
+        return p, checks.integer("iterations", iterations, low=1)
+    return p, 3 if known else 1 if p == n else 2
 
 
 def power_method(
@@ -125,9 +183,11 @@ def power_method(
     *,
     unit: Unit,
     budget: Budget,
-    iterations: int = 3,
+    iterations: int | None = None,
     oversampling: int | None = None,
-    start: str = "flat",
+    start: str = "auto",
+    momentum: float = 0.0,
+    catalogue: PrivateCatalogue | None = None,
     ledger: Ledger | None = None,
     users: int | None = None,
     random_state: int | None = None,
@@ -148,12 +208,17 @@ def power_method(
         Who is protected.
     budget : Budget
         What this call may spend.
-    iterations : int
-        Products with A. Each gets the same share of the budget.
+    iterations : int, optional
+        Products with A. Each gets the same share of the budget. 2 if not given, 1 where p = n (see `shape`).
     oversampling : int, optional
-        Extra columns that are iterated and dropped at the end; 3·rank if not given. p = min(n, rank + oversampling).
-    start : "flat" or "gaussian"
-        X⁰ with equal row norms (least noise in the first iteration), or as in the paper.
+        Extra columns that are iterated and dropped at the end; 15·rank if not given. p = min(n, rank + oversampling).
+    start : "auto", "popular", "flat" or "gaussian"
+        X⁰ with rows in proportion to the released popularity (needs a catalogue), with equal row norms (least noise in
+        the first iteration), or as in the paper. "auto" takes the first that is possible.
+    momentum : float
+        From 0 (none) to 1: subtract the direction of the iterate before. It changes the outcome from 3 iterations on.
+    catalogue : PrivateCatalogue, optional
+        Choose the items first, with a share of the budget. Rows of the components outside are zero.
     ledger : Ledger, optional
         A total that several calls share. Without one, this call is its own budget.
     users : int, optional
@@ -189,6 +254,7 @@ def power_method(
         source = data
     else:
         source = Curator(data, unit, noise=restarted(noise), threads=threads)
+    check_catalogue(catalogue, source)
     warn_large_delta(budget, users)
     result = run(
         source,
@@ -198,6 +264,8 @@ def power_method(
         iterations=iterations,
         oversampling=oversampling,
         start=start,
+        momentum=momentum,
+        catalogue=catalogue,
         random_state=random_state,
         progress=progress,
         extra_bits=extra_bits,
@@ -206,47 +274,75 @@ def power_method(
     return result
 
 
+def check_catalogue(catalogue: Any, source: Source) -> None:
+    """Refuse what is neither a catalogue nor none, and an open floor that nobody would choose."""
+    if catalogue is None:
+        if isinstance(source.unit, PatternUnit):
+            _ = source.unit.known_floor
+    elif not isinstance(catalogue, PrivateCatalogue):
+        raise TypeError(f"catalogue must be None or PrivateCatalogue(...), got {catalogue!r}")
+    elif not isinstance(source, Curator):
+        raise TypeError(f"a catalogue needs a curator's data, not {type(source).__name__}")
+    elif not isinstance(source.unit, PatternUnit):
+        raise TypeError(f"a private catalogue goes with Interaction(...) or User(...), got {source.unit!r}")
+
+
 def run(
     source: Source,
     rank: int,
     *,
     mu: float,
     ledger: Ledger,
-    iterations: int = 3,
+    iterations: int | None = None,
     oversampling: int | None = None,
-    start: str = "flat",
+    start: str = "auto",
+    momentum: float = 0.0,
+    catalogue: PrivateCatalogue | None = None,
     random_state: int | None = None,
     progress: Progress | None = None,
     extra_bits: int = 0,
 ) -> Result:
     """Spend exactly μ on power iterations with a source. `power_method` with everything decided."""
-    iterations = checks.integer("iterations", iterations, low=1)
     checks.integer("extra_bits", extra_bits, low=0, high=24)
+    if checks.real("momentum", momentum, low=-1, high=1) < 0:
+        raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of (iteration, fraction), got {progress!r}")
-    p = columns(source.n, rank, oversampling)
-    X = start_matrix(start, source.n, p, random_state)
+    shape(source.unit, source.n, rank, oversampling, iterations)  # refuse before the catalogue is paid for
+    start_matrix(start, 2, 1, random_state, np.ones(2) if catalogue is not None else None)
     ledger.require(source.unit.relation, mu)  # the whole run fits, or nothing is released
+    found: Catalogue | None = None
+    if catalogue is not None:
+        assert isinstance(source, Curator)
+        chosen = choose(source, catalogue, rank, mu=mu, ledger=ledger, method="power", releases=float(iterations or 2))
+        source, found, mu = chosen.source, chosen.catalogue, chosen.mu
+    p, count = shape(source.unit, source.n, rank, oversampling, iterations)
+    X = start_matrix(start, source.n, p, random_state, None if found is None else found.popularity[found.chosen])
     noise_std = math.nan
 
     def multiply(number: int, published: Iterate) -> Reals:
         nonlocal noise_std
         answer = source.answer(
             published,
-            mu / math.sqrt(iterations),
+            mu / math.sqrt(count),
             ledger,
-            f"power iteration {number} of {iterations}, {source.n} x {p}",
+            f"power iteration {number} of {count}, {source.n} x {p}",
             (lambda fraction: progress(number, fraction)) if progress else (lambda _: None),
             ROUNDING_LOSS * 2.0**-extra_bits,
         )
         noise_std = answer.sigma * answer.scale
         return answer.values
 
-    Y = iterate(X, iterations, multiply, lambda X: Iterate(X, DEFAULT_BITS + extra_bits), progress)
+    last, Y = iterate(X, count, multiply, lambda X: Iterate(X, DEFAULT_BITS + extra_bits), progress, momentum)
     with one_thread_if_small(*Y.shape):
-        components, eigenvalues = orthonormal.leading(Y, rank, noise_std)
-    settings = {"method": "power", "iterations": iterations, "columns": p, "start": start, "noise_std": noise_std}
-    return Result(components, eigenvalues, ledger, source.unit.describe(), settings)
+        if p > rank and (count > 1 or p == source.n):
+            components, eigenvalues = orthonormal.ritz(last.values, Y, rank, noise_std)
+        else:  # p = rank is the published method; one product of few columns says too little about XᵀAX
+            components, eigenvalues = orthonormal.leading(Y, rank, noise_std)
+    settings = {"method": "power", "iterations": count, "columns": p, "start": start, "noise_std": noise_std}
+    if found is not None:
+        components = found.spread(components)
+    return Result(components, eigenvalues, ledger, source.unit.describe(), settings, found)
 
 
 def plain_power_method(
@@ -272,5 +368,5 @@ def plain_power_method(
         return Y if disturb is None else disturb(number, X, Y)
 
     X = start_matrix(start, operator.n, p, random_state)
-    Y = iterate(X, checks.integer("iterations", iterations, low=1), multiply, lambda X: X)
+    _, Y = iterate(X, checks.integer("iterations", iterations, low=1), multiply, lambda X: X)
     return orthonormal.leading(Y, rank, 0.0)

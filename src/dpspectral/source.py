@@ -5,6 +5,7 @@ The loop in power.py does not know where data lives. Here is the trusted curator
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,7 +19,15 @@ from dpspectral.linalg.operators import BinaryGram, Operator, RowGram, Symmetric
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
-from dpspectral.privacy.units import ROUNDING_LOSS, ROW_BITS, BoundedRows, PatternUnit, SymmetricUpdate, Unit
+from dpspectral.privacy.units import (
+    ROUNDING_LOSS,
+    ROW_BITS,
+    BoundedRows,
+    PatternUnit,
+    SymmetricUpdate,
+    TallyRounding,
+    Unit,
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,7 @@ class Curator:
         self.data = unit.enforce(data)
         self.n = int(self.data.shape[1])
         self.rows = int(self.data.shape[0])
+        self.threads = threads
         self._options = {"threads": threads, "block_rows": block_rows}
         if centre is not None and not np.isfinite(centre).all():
             raise ValueError("centre contains NaN or infinity")
@@ -132,3 +142,38 @@ class Curator:
         ledger.charge(entry)
         product += self.noise.rounded_gaussian(sigma, product.shape)
         return Answer(product, rounding.scale, sigma)
+
+    def popularity(self, mu: float, ledger: Ledger) -> tuple[NDArray[np.float64], float]:
+        """How often each item was chosen, with noise, and the noise's standard deviation."""
+        unit = self._pattern_unit()
+        rounding = unit.popularity_rounding(self.n)
+        sums = BinaryGram(self.data, rounding.table).column_sums()
+        return self._tally(sums, rounding, mu, ledger, f"popularity of {self.n} items")
+
+    def root_degrees(self, mu: float, ledger: Ledger) -> float:
+        """Σ_u √d_u with noise."""
+        rounding = self._pattern_unit().root_degree_rounding(self.n)
+        total = np.array([BinaryGram(self.data, rounding.table).weight_sum()])
+        return float(self._tally(total, rounding, mu, ledger, "sum of the users' root degrees")[0][0])
+
+    def _tally(
+        self, sums: NDArray[np.int64], rounding: TallyRounding, mu: float, ledger: Ledger, what: str
+    ) -> tuple[NDArray[np.float64], float]:
+        sigma = check_sigma(rounding.sensitivity / mu)
+        entry = Release(what, self.unit.relation, rounding.sensitivity, sigma, rounding.scale, self.noise.private)
+        ledger.charge(entry)
+        noisy = sums + self.noise.rounded_gaussian(sigma, sums.shape)
+        return noisy * np.float64(rounding.scale), sigma * rounding.scale
+
+    def _pattern_unit(self) -> PatternUnit:
+        if not isinstance(self.unit, PatternUnit):
+            raise TypeError(f"only Interaction(...) and User(...) know items, got {self.unit!r}")
+        return self.unit
+
+    def restricted(self, columns: NDArray[np.int64]) -> Curator:
+        """The same users with some of the items only (increasing positions, chosen without looking at the data)."""
+        part = copy.copy(self)
+        if len(columns) < self.n:
+            part.data = self.data[:, columns]
+            part.n = len(columns)
+        return part

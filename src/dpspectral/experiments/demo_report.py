@@ -14,7 +14,7 @@ from dpspectral.privacy.budget import Budget
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOOKS = (("#8a8f98", "s", ":"), ("#b45309", "^", "--"), ("#1d4ed8", "o", "-"))
+_LOOKS = (("#8a8f98", "s", ":"), ("#b45309", "^", "--"), ("#1d4ed8", "o", "-"), ("#1d4ed8", "D", (0, (4, 2))))
 
 
 def draw(demo: Demo) -> Figure:
@@ -27,12 +27,11 @@ def draw(demo: Demo) -> Figure:
         mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1) if len(values) > 1 else 0 * values[0]
         axes.plot(demo.epsilons, mean, color=colour, marker=marker, linestyle=line, label=method)
         axes.fill_between(demo.epsilons, mean - spread, mean + spread, color=colour, alpha=0.2, linewidth=0)
-    axes.axhline(demo.noiseless, color="#1d4ed8", linewidth=0.8, linestyle=(0, (1, 3)), label="dpspectral, no noise")
     axes.set_xscale("log")
     axes.set_xticks(demo.epsilons, [f"{e:g}" for e in demo.epsilons])
     axes.minorticks_off()
     axes.set_ylim(0, None)
-    axes.set_xlabel(f"privacy budget ε for one interaction (δ = {demo.delta:g})")
+    axes.set_xlabel(f"privacy budget ε for one interaction, or a whole user where said (δ = {demo.delta:g})")
     axes.set_ylabel(f"relative error, rank {demo.rank}")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
@@ -69,10 +68,9 @@ def html(demo: Demo, figure: Figure) -> str:
             report.heading("Relative error"),
             report.table(["method", *(f"ε = {e:g}" for e in demo.epsilons)], body),
             report.paragraph(
-                f"dpspectral: power method with p = {4 * demo.rank} columns, 3 iterations, flat start, square-root "
-                f"weights with public floor {demo.floor}, exact accounting. Without noise it has error "
-                f"{demo.noiseless:.3f}: the price of the floor and of three iterations. The other two as published: "
-                f"p = {demo.rank}, Gaussian start, 3 iterations, closed-form noise."
+                f"dpspectral chooses for itself, from public facts and released figures; at ε = 1: {demo.reason} "
+                "Whole users: the same, protecting everything about a person instead of one interaction. The first "
+                f"two as published: p = {demo.rank}, Gaussian start, 3 iterations, closed-form noise, one interaction."
             ),
             report.heading("What the numbers promise"),
             report.paragraph(

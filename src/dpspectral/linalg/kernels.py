@@ -42,18 +42,12 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
 
 
 @jit
-def upper_gram(indptr, indices, table, first, last, A):
-    """A[i, j] += Σ_u table[d_u] over users with i and j, for first ≤ i < last and j ≥ i. Columns are sorted in rows."""
+def column_sums(indptr, indices, weights, total):
+    """total += Σ_u W_d r_u over the CSR rows of a 0/1 matrix."""
     for u in range(indptr.size - 1):
-        start, stop = indptr[u], indptr[u + 1]
-        w = table[stop - start]
-        for e in range(start, stop):
-            i = indices[e]
-            if i >= last:
-                break
-            if i >= first:
-                for f in range(e, stop):
-                    A[i, indices[f]] += w
+        w = weights[indptr[u + 1] - indptr[u]]
+        for e in range(indptr[u], indptr[u + 1]):
+            total[indices[e]] += w
 
 
 @jit

@@ -144,19 +144,19 @@ class BinaryGram:
         progress(1.0)
         return Y
 
-    def upper(self) -> NDArray[np.int64]:
-        """The matrix itself, n × n with entries i ≤ j. Threads own rows of it, so there is nothing to add up."""
-        _check_width(self.rows.shape[0] * float(self.weights.max()), "an entry of the matrix")
-        A = np.zeros((self.n, self.n), dtype=np.int64)
-        stripes = row_blocks(self.n, max(1, self.n // (8 * self.threads)))
-        for block in row_blocks(self.rows.shape[0], 16 * self.block_rows):
-            indptr, indices = self._pattern(*block)
+    def column_sums(self) -> NDArray[np.int64]:
+        """Σ_u W_{d_u} r_u: what the items collect when a user with d of them gives W_d to each."""
+        total = np.zeros(self.n, dtype=np.int64)
+        _check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
+        for block in row_blocks(self.rows.shape[0], self.block_rows):
+            kernels.column_sums(*self._pattern(*block), self.weights, total)
+        return total
 
-            def work(_: int, first: int, last: int, indptr: Any = indptr, indices: Any = indices) -> None:
-                kernels.upper_gram(indptr, indices, self.weights, first, last, A)
-
-            _in_threads(min(self.threads, len(stripes)), stripes, work, _silent)
-        return A
+    def weight_sum(self) -> int:
+        """Σ_u W_{d_u}."""
+        _check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
+        blocks = row_blocks(self.rows.shape[0], self.block_rows)
+        return sum(int(self.weights[np.diff(self._pattern(*block)[0])].sum()) for block in blocks)
 
 
 class RowGram:

@@ -82,7 +82,68 @@ def leading(Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
     edge = 2 * np.sqrt(n * p) * sigma**2
     inside = np.sqrt(np.maximum(y**2 - edge**2, 0.0))
     values: Reals = np.where(y > edge, np.sqrt(np.maximum(y + inside, 0.0) / 2), 0.0)
-    vectors = Q @ U[:, :rank]
+    return signed(Q @ U[:, :rank]), values
+
+
+def ritz(X: Reals, Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
+    """Leading eigenpairs of the symmetric matrix that agrees with Y = AX + G, by Ritz values.
+
+    With T = sym(XᵀY) and ZS the part of Y outside X, that matrix is [X Z] [T Sᵀ; S 0] [X Z]ᵀ: what symmetry tells about
+    A beyond Y is used. (For square X it is the symmetrised AXXᵀ itself.) X must have (nearly) orthonormal columns.
+    Noise lifts eigenvalues by the law of `_lifted`; it is undone, and values inside the noise become 0.
+    """
+    n, p = Y.shape
+    X = qr(X)[0]
+    T = X.T @ Y
+    T = (T + T.T) / 2
+    if p < n:
+        width = min(p, n - p)
+        Z, S = _outside(X, Y, width)
+        T = np.block([[T, S.T], [S, np.zeros((width, width))]])
+        X = np.hstack([X, Z])
+    values, weights = scipy.linalg.eigh(T, check_finite=False)
+    values, weights = values[::-1][:rank], weights[:, ::-1][:, :rank]
+    return signed(X @ weights), _lowered(values, n, p, sigma)
+
+
+def _lifted(eigenvalue: Reals, n: int, p: int, sigma: float) -> Reals:
+    """Where noise puts an eigenvalue of A whose vector lies in X.
+
+    T has noise of variance σ²/2 (symmetrising averages two samples), S of σ² in n − p rows. The self-consistent
+    equations of that profile give z = y + a/λ with y² − (λ − a/2λ)y − b = 0, a = pσ², b = (n − p)σ².
+    """
+    a, b = p * sigma**2, (n - p) * sigma**2
+    c = eigenvalue - a / (2 * eigenvalue)
+    lifted: Reals = (c + np.sqrt(c**2 + 4 * b)) / 2 + a / eigenvalue
+    return lifted
+
+
+def _lowered(values: Reals, n: int, p: int, sigma: float) -> Reals:
+    """The inverse of `_lifted` on its increasing branch; 0 for values below its least."""
+    if sigma == 0:
+        return np.maximum(values, 0.0)
+    top = max(float(values.max()), 1e-6 * sigma) * 2
+    grid = np.geomspace(1e-3 * sigma, max(top, 4 * sigma * np.sqrt(n)), 20_000)
+    lifted = _lifted(grid, n, p, sigma)
+    least = int(lifted.argmin())
+    found: Reals = np.interp(values, lifted[least:], grid[least:], left=0.0)
+    return found
+
+
+def _outside(X: Reals, Y: Reals, width: int) -> tuple[Reals, Reals]:
+    """Orthonormal Z (n × width) orthogonal to X, and S with ZS = (I − XXᵀ)Y."""
+    outside = Y - X @ (X.T @ Y)
+    if width == Y.shape[1]:
+        Z = householder_qr(outside)[0]
+    else:
+        Z = scipy.linalg.svd(outside, full_matrices=False, check_finite=False)[0][:, :width]
+    Z = Z - X @ (X.T @ Z)
+    Z = householder_qr(Z)[0]
+    return Z, Z.T @ outside
+
+
+def signed(vectors: Reals) -> Reals:
+    """Columns with their largest entry positive: a choice that does not depend on a solver's mood."""
     largest = np.abs(vectors).argmax(axis=0)
-    signs = np.where(vectors[largest, np.arange(rank)] < 0, -1.0, 1.0)
-    return vectors * signs, values
+    signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
+    return vectors * signs

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import mpmath
 import numpy as np
@@ -40,6 +40,39 @@ class Noise(Protocol):
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Independent samples of round(N(0, sigma²))."""
 
+    def keyed(self) -> KeyedNoise:
+        """Noise that can be produced again, piece by piece, while the returned object lives."""
+
+
+class KeyedNoise:
+    """Noise of numbered pieces: the same number gives the same integers, different numbers independent ones.
+
+    All pieces come from one 256-bit key that exists in this object only: AES-CTR with the piece's number as nonce. It
+    cannot be copied into a file, a pickle or a message.
+    """
+
+    __slots__ = ("__key", "private", "scale")
+
+    def __init__(self, key: bytes, *, private: bool, scale: float = 1.0) -> None:
+        self.__key = key
+        self.scale = scale
+        self.private = private
+
+    def __repr__(self) -> str:
+        return "KeyedNoise(...)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a noise key never leaves the process: KeyedNoise cannot be copied or pickled")
+
+    def piece(self, sigma: float, shape: tuple[int, ...], number: int) -> NDArray[np.int64]:
+        """Independent samples of round(N(0, sigma²)), always the same ones for a number. One shape and σ per number."""
+        out = np.zeros(shape, dtype=np.int64)
+        if self.scale:
+            nonce = number.to_bytes(8, "big") + bytes(8)  # 2^64 blocks of 16 bytes for each piece
+            encryptor = Cipher(algorithms.AES(self.__key), modes.CTR(nonce)).encryptor()
+            _fill(check_sigma(sigma * self.scale), out.reshape(-1), lambda count: encryptor.update(bytes(count)))
+        return out
+
 
 class SecureNoise:
     """Noise nobody can reproduce: every call draws fresh keys from the operating system. It takes no seed."""
@@ -48,6 +81,9 @@ class SecureNoise:
 
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         return _sample(sigma, shape, iter(_aes_bytes, None))
+
+    def keyed(self) -> KeyedNoise:
+        return KeyedNoise(os.urandom(32), private=True)
 
 
 class NotPrivate:
@@ -82,6 +118,9 @@ class NotPrivate:
         if self.scale == 0:
             return np.zeros(shape, dtype=np.int64)
         return _sample(sigma * self.scale, shape, self._streams())
+
+    def keyed(self) -> KeyedNoise:
+        return KeyedNoise(next(self._streams())(32), private=False, scale=self.scale)
 
 
 def check_sigma(sigma: float) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +21,10 @@ from dpspectral.privacy.weights import weight_table
 
 ROUNDING_LOSS = 0.005  # rounding may cost this fraction of extra noise
 ROW_BITS = 18  # a clipped row is stored in units of norm · 2^−ROW_BITS
-_MAX_FLOOR = 1_000_000
-_DENSE_BITS = 10
+MAX_FLOOR = 1_000_000
+_DENSE_BITS = 8  # binary digits of the smallest weight in the dense release,
+_DENSE_REACH = 4096  # for users of up to this many items
+_POPULARITY_BITS = 20
 SAFE = 1 + 2.0**-40  # covers the few floating-point operations of a bound itself
 
 
@@ -111,15 +113,56 @@ class DenseRounding:
     sensitivity: float
 
 
-class PatternUnit(Unit):
-    """Units for 0/1 data: A = Σ_u w(d_u) r_u r_uᵀ with a public weight table."""
+@dataclass(frozen=True, slots=True)
+class TallyRounding:
+    """How a vector of sums over users becomes integers: a user with d items adds table[d] to each of their items.
 
-    floor: int
+    Neighbours differ by at most `sensitivity` steps (ℓ2); one step is worth `scale`.
+    """
+
+    table: NDArray[np.int64]
+    scale: float
+    sensitivity: float
+
+
+class PatternUnit(Unit):
+    """Units for 0/1 data: A = Σ_u w(d_u) r_u r_uᵀ with a public weight table.
+
+    Every bound also covers the data restricted to some of its columns, where a change may be smaller, or (an exchange
+    of two items, one of them outside) a mere removal.
+    """
+
+    floor: int | None
     binarize: bool
     weighting: str
 
     def enforce(self, data: Any) -> Any:
         return checks.pattern(data, binarize=self.binarize)
+
+    @property
+    def known_floor(self) -> int:
+        """The floor, which must have been given or chosen by now."""
+        if self.floor is None:
+            raise ValueError(
+                "the floor is not known: give one, Interaction(floor=...), or a catalogue that chooses it from "
+                "released degrees (catalogue=PrivateCatalogue()), or call decompose"
+            )
+        return self.floor
+
+    def with_floor(self, floor: int) -> Self:
+        """The same unit with another floor."""
+        return replace(self, floor=floor)  # type: ignore[type-var]
+
+    @abstractmethod
+    def popularity_rounding(self, n: int) -> TallyRounding:
+        """How often each of n items was chosen, weighted so that neighbours differ little."""
+
+    def root_degree_rounding(self, n: int) -> TallyRounding:
+        """Σ_u √d_u, one number. An interaction more or less moves it by at most √1 − √0."""
+        if not isinstance(self, Interaction):
+            raise TypeError("the sum of root degrees is bounded for Interaction only")
+        table = np.array([math.isqrt(d << 2 * _POPULARITY_BITS) for d in range(n + 1)], dtype=np.int64)
+        return TallyRounding(table, 2.0**-_POPULARITY_BITS, float(np.diff(table).max()) * SAFE)
 
     @staticmethod
     def table_bits(X: Iterate) -> int:
@@ -128,13 +171,20 @@ class PatternUnit(Unit):
 
     def table(self, X: Iterate) -> NDArray[np.int64]:
         """W_0..W_n, the integer weights that go with X's grid."""
-        return weight_table(X.shape[0], self.floor, self.weighting, self.table_bits(X))
+        return weight_table(X.shape[0], self.known_floor, self.weighting, self.table_bits(X))
 
     def dense_rounding(self, n: int) -> DenseRounding:
         """The matrix A itself on integers. The table is what is summed, so nothing is rounded and no term is added."""
-        bits = _DENSE_BITS + max(n, self.floor).bit_length()  # the smallest weight keeps _DENSE_BITS binary digits
-        table = weight_table(n, self.floor, self.weighting, bits)
+        floor = self.known_floor
+        precise = _DENSE_BITS + max(min(n, _DENSE_REACH), floor).bit_length()
+        # A weight that drops by one step moves up to n² entries: n steps must stay small beside Δ ≈ 2^bits·√(2/floor).
+        bits = max(precise, math.ceil(math.log2(4 * n * math.sqrt(floor))))
+        table = weight_table(n, floor, self.weighting, bits)
         return DenseRounding(table, 2.0**-bits, self._dense_bound(table.astype(np.float64)) * SAFE)
+
+    def dense_bound(self, n: int) -> float:
+        """How far the whole matrix A of n items can move (Frobenius norm), in real units."""
+        return self._dense_bound(self.weights(n))
 
     @abstractmethod
     def _dense_bound(self, table: NDArray[np.float64]) -> float:
@@ -143,7 +193,7 @@ class PatternUnit(Unit):
     def weights(self, n: int) -> NDArray[np.float64]:
         """w(d) for d = 0..n in floating point, for runs that make no promise."""
         d = np.arange(1, n + 1, dtype=np.float64)
-        top = np.maximum(d, self.floor)
+        top = np.maximum(d, self.known_floor)
         return np.concatenate([[0.0], 1 / top if self.weighting == "plain" else 1 / np.sqrt(d * top)])
 
     def _weights(self, X: Iterate) -> NDArray[np.float64]:
@@ -159,9 +209,10 @@ class Interaction(PatternUnit):
 
     Parameters
     ----------
-    floor : int
+    floor : int, optional
         Public degree floor f ≥ 1. A larger floor lowers the weight of users with few items and the noise for everyone.
-        It is a constant you choose, not one read off the data.
+        It is a constant you choose, not one read off the data. Without it, a private catalogue or `decompose` chooses
+        it from noisy figures that were released before.
     weighting : "sqrt" or "plain"
         w(d) = 1/√(d·max(d, f)) (default, less bias) or 1/max(d, f).
     neighbours : "add-remove" or "replace"
@@ -170,13 +221,14 @@ class Interaction(PatternUnit):
         Take counts and treat every positive entry as one interaction.
     """
 
-    floor: int
+    floor: int | None = None
     weighting: str = "sqrt"
     neighbours: str = "add-remove"
     binarize: bool = False
 
     def __post_init__(self) -> None:
-        _keep(self, floor=checks.integer("floor", self.floor, low=1, high=_MAX_FLOOR))
+        if self.floor is not None:
+            _keep(self, floor=checks.integer("floor", self.floor, low=1, high=MAX_FLOOR))
         _keep(self, binarize=checks.flag("binarize", self.binarize))
         checks.choice("weighting", self.weighting, ("sqrt", "plain"))
         checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
@@ -188,32 +240,41 @@ class Interaction(PatternUnit):
     def describe(self) -> str:
         change = "added or removed" if self.neighbours == "add-remove" else "exchanged for another of the same user"
         weight = "1/√(d·max(d, f))" if self.weighting == "sqrt" else "1/max(d, f)"
-        return f"one interaction (user-item pair) {change}; a user with d items has weight {weight}, f = {self.floor}"
+        floor = "chosen from released figures" if self.floor is None else self.floor
+        return f"one interaction (user-item pair) {change}; a user with d items has weight {weight}, f = {floor}"
 
     def _bound(self, X: Iterate, step: float) -> float:
         n, p = X.shape
         d = np.arange(1, n + 1)
         w, B, h = self._weights(X), X.pattern_bounds, X.largest_row**2
         now, before = w[1:], w[:-1]  # w_d and w_{d−1}
+        # The identity of docs/proofs/sensitivity.md; a coefficient that flooring made negative only helps.
+        square = (
+            (d - 1) * now * before * h
+            + np.maximum((d - 1) * (before - now) * before, 0) * B[:-1]
+            + np.maximum(now * (d * now - (d - 1) * before), 0) * B[1:]
+        )
+        rounding = np.sqrt((d - 0.75) * p)  # d − 1 rows are rounded twice, one once
+        removed = float(np.max(np.sqrt(square) + step * rounding))
         if self.neighbours == "add-remove":
-            # The identity of docs/proofs/sensitivity.md; a coefficient that flooring made negative only helps.
-            square = (
-                (d - 1) * now * before * h
-                + np.maximum((d - 1) * (before - now) * before, 0) * B[:-1]
-                + np.maximum(now * (d * now - (d - 1) * before), 0) * B[1:]
-            )
-            rounding = np.sqrt((d - 0.75) * p)  # d − 1 rows are rounded twice, one once
-        else:
-            square = now**2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
-            rounding = np.sqrt((d - 0.5) * p)  # d − 1 rows are rounded twice, two once
-        return float(np.max(np.sqrt(square) + step * rounding))
+            return removed
+        square = now**2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
+        rounding = np.sqrt((d - 0.5) * p)  # d − 1 rows are rounded twice, two once
+        return max(removed, float(np.max(np.sqrt(square) + step * rounding)))
 
     def _dense_bound(self, table: NDArray[np.float64]) -> float:
         d = np.arange(1, len(table), dtype=np.float64)
         now, before = table[1:], table[:-1]
-        if self.neighbours == "add-remove":  # row and column of the item, and the (d − 1)² entries that stay
-            return float(np.sqrt(np.max(now**2 * (2 * d - 1) + ((now - before) * (d - 1)) ** 2)))
-        return float(np.sqrt(np.max(2 * now**2 * (2 * d - 1))))  # one row and column goes, another comes
+        # Row and column of the item, and the (d − 1)² entries that stay.
+        removed = float(np.sqrt(np.max(now**2 * (2 * d - 1) + ((now - before) * (d - 1)) ** 2)))
+        if self.neighbours == "add-remove":
+            return removed
+        return max(removed, float(np.sqrt(np.max(2 * now**2 * (2 * d - 1)))))  # one row and column goes, another comes
+
+    def popularity_rounding(self, n: int) -> TallyRounding:
+        """Item degrees: one interaction is one count; an exchange changes two."""
+        change = 1.0 if self.neighbours == "add-remove" else math.sqrt(2)
+        return TallyRounding(np.ones(n + 1, dtype=np.int64), 1.0, change * SAFE)
 
 
 @dataclass(frozen=True)
@@ -230,7 +291,7 @@ class User(PatternUnit):
     weighting = "plain"
 
     def __post_init__(self) -> None:
-        _keep(self, floor=checks.integer("floor", self.floor, low=1, high=_MAX_FLOOR))
+        _keep(self, floor=checks.integer("floor", self.floor, low=1, high=MAX_FLOOR))
         _keep(self, binarize=checks.flag("binarize", self.binarize))
         checks.choice("neighbours", self.neighbours, ("add-remove", "replace"))
 
@@ -256,6 +317,14 @@ class User(PatternUnit):
     def _dense_bound(self, table: NDArray[np.float64]) -> float:
         one = float(np.max(table * np.arange(len(table))))
         return one if self.neighbours == "add-remove" else math.sqrt(2) * one  # entries are ≥ 0: no cross term
+
+    def popularity_rounding(self, n: int) -> TallyRounding:
+        """Σ_u r_u/√d_u: a user's part has length 1 however many items they have."""
+        d = np.arange(n + 1)
+        table = weight_table(n, 1, "root", _POPULARITY_BITS)
+        one = float(np.max(np.sqrt(d) * table))
+        change = one if self.neighbours == "add-remove" else math.sqrt(2) * one  # entries are ≥ 0: no cross term
+        return TallyRounding(table, 2.0**-_POPULARITY_BITS, change * SAFE)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,16 @@ def load(
     return _load_text(file, items, min_rating, header)
 
 
+def load_public(path: str | Path) -> Table:
+    """A data set declared public: lists of pairs need no catalogue, their items are as public as the rest."""
+    try:
+        return load(path)
+    except DataError as error:
+        if "public list of items" not in str(error):
+            raise
+        return load(path, items="from-data")
+
+
 def _load_npy(file: Path) -> Any:
     try:
         return np.load(file, allow_pickle=False)

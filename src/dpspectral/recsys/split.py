@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,20 @@ def train_part(user: NDArray[Any], item: NDArray[Any], share: float = 0.8, seed:
     _, start, degree = np.unique(user, return_index=True, return_counts=True)
     place = np.arange(len(user)) - np.repeat(start, degree)
     keep = place < np.repeat(np.floor(share * degree), degree)
-    R = sp.csr_array((np.ones(int(keep.sum())), (user[keep], item[keep])))
+    return _without_empty(user[keep], item[keep])
+
+
+def load_train(path: Path) -> sp.csr_array:
+    """The train part of an .npz with arrays user and item: its own split where it has one, else `train_part`."""
+    with np.load(path) as file:
+        user, item = file["user"], file["item"]
+        if "split" not in file.files:
+            return train_part(user, item)
+        keep = file["split"] == 0
+    return _without_empty(user[keep], item[keep])
+
+
+def _without_empty(user: NDArray[Any], item: NDArray[Any]) -> sp.csr_array:
+    R = sp.csr_array((np.ones(len(user)), (user, item)))
     R = R[:, np.asarray(R.sum(axis=0)).ravel() > 0]
     return R[np.asarray(R.sum(axis=1)).ravel() > 0].tocsr()

@@ -1,0 +1,166 @@
+"""One call that chooses: method, catalogue, floor and oversampling, from public facts and what was released already.
+
+Public facts: the number of items and, under `Interaction` (or where rows are replaced), of users; everything else comes
+from the private catalogue's releases. No choice looks at the data itself, and every choice can be overruled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.dense import MAX_BYTES, dense_release
+from dpspectral.power import Result, power_method
+from dpspectral.privacy import checks
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import Interaction, PatternUnit, Unit
+
+_SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
+_SCARCE = 0.5  # μ below which a user's catalogue gets twice as much
+_FEW = 4  # with at most this many items per component there is nothing to gain from choosing among them
+
+
+def decompose(
+    data: Any,
+    rank: int,
+    unit: Unit,
+    budget: Budget,
+    *,
+    method: str = "auto",
+    catalogue: PrivateCatalogue | str | None = "auto",
+    oversampling: int | None = None,
+    iterations: int | None = None,
+    start: str | None = None,
+    momentum: float | None = None,
+    ledger: Ledger | None = None,
+    users: int | None = None,
+    random_state: int | None = None,
+    noise: NotPrivate | None = None,
+    threads: int | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Result:
+    """Leading eigenvectors under differential privacy, with the choices made for you.
+
+    Parameters
+    ----------
+    data, rank, unit, budget : as in `power_method`
+        `Interaction()` without a floor leaves the floor open.
+    method : "auto", "dense" or "power"
+        Release the item-item matrix once (more accurate), or iterate (fewer numbers leave each holder of data).
+    catalogue : "auto", PrivateCatalogue or None
+        Choose popular items first with a share of the budget; None keeps all of them.
+    oversampling, iterations, start, momentum : optional
+        Of the power method, which is chosen where one of them is given.
+    progress : callable(text, fraction), optional
+    ledger, users, random_state, noise, threads : as in `power_method`
+
+    Returns
+    -------
+    Result
+        `result.reason` says in a paragraph what was chosen and why.
+
+    Examples
+    --------
+    >>> from dpspectral import Budget, Interaction, decompose
+    >>> from dpspectral.experiments.synthetic import tastes
+    >>> R = tastes(users=2000, items=200)
+    >>> result = decompose(R, 8, Interaction(), Budget(epsilon=2, delta=1e-6))
+    >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3)
+    ((200, 8), True, 2.0)
+    """
+    checks.choice("method", method, ("auto", "dense", "power"))
+    if not isinstance(unit, Unit):
+        raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
+    if not isinstance(budget, Budget):
+        raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
+    pattern = isinstance(unit, PatternUnit)
+    source = callable(getattr(type(data), "answer", None))
+    n = int(data.n) if source else int(checks.matrix(data).shape[1])
+    given = {"oversampling": oversampling, "iterations": iterations, "start": start, "momentum": momentum}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    rank = checks.integer("rank", rank, low=1, high=n)
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of (text, fraction), got {progress!r}")
+    words = []
+    if catalogue == "auto":
+        catalogue, why = _catalogue(unit, n, rank, budget, source)
+        words.append(why)
+    elif isinstance(catalogue, str):
+        raise ValueError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
+    if method == "auto":
+        method, why = _method(pattern, source, n, catalogue, bool(options))
+        words.append(why)
+    if method == "dense":
+        if not isinstance(unit, PatternUnit):
+            raise ValueError(
+                f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"'
+            )
+        if options:
+            raise ValueError(f'{", ".join(options)}: for method="power" only; the dense release does not iterate')
+        result = dense_release(
+            data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
+            random_state=random_state, noise=noise, threads=threads, progress=progress,
+        )  # fmt: skip
+    else:
+        result = power_method(
+            data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
+            random_state=random_state, noise=noise, threads=threads, **options,
+            progress=None if progress is None else lambda number, part: progress(f"iteration {number}", part),
+        )  # fmt: skip
+    result.settings["reason"] = " ".join([*words, *_outcome(result, unit, n)])
+    return result
+
+
+def catalogue_share(unit: Unit, mu: float) -> float:
+    """The part of μ² that a catalogue gets by default."""
+    return _SHARE if isinstance(unit, Interaction) or mu > _SCARCE else 2 * _SHARE
+
+
+def _catalogue(unit: Unit, n: int, rank: int, budget: Budget, source: bool) -> tuple[PrivateCatalogue | None, str]:
+    if not isinstance(unit, PatternUnit) or source:
+        return None, "All columns are used: a private catalogue is for 0/1 data in one place."
+    open_floor = isinstance(unit, Interaction) and unit.floor is None
+    if n <= _FEW * rank and not open_floor:
+        return None, f"All {n} items are used: with so few there is nothing to gain from choosing among them."
+    share = catalogue_share(unit, budget.mu)
+    what = "items and degree floor" if open_floor else "items"
+    config = PrivateCatalogue(share, items=n if n <= _FEW * rank else None)
+    return config, f"{share:.0%} of the budget went to noisy popularity, from which {what} were chosen."
+
+
+def _method(
+    pattern: bool,
+    source: bool,
+    n: int,
+    catalogue: PrivateCatalogue | None,
+    options: bool,
+) -> tuple[str, str]:
+    if not pattern:
+        return "power", "The power method, because the dense release is for 0/1 data."
+    if source:
+        return "power", "The power method, because the data is not in one place."
+    if options:
+        return "power", "The power method, because options of it were given."
+    if catalogue is None and 8 * n**2 > MAX_BYTES:
+        return "power", f"The power method, because the matrix of all {n} items does not fit 2 GiB."
+    return "dense", "One dense release, because it is the more accurate method wherever its matrix fits memory."
+
+
+def _outcome(result: Result, unit: Unit, n: int) -> list[str]:
+    words = []
+    found = result.catalogue
+    if found is not None:
+        words.append(f"{len(found.chosen)} of {n} items stand clear of the noise and were kept.")
+        if isinstance(unit, Interaction) and unit.floor is None:
+            words.append(
+                f"The floor {found.floor} balances noise against the bias of weighing down users with few items."
+            )
+    if result.settings["method"] == "power":
+        words.append(
+            f"{result.settings['columns']} columns for {result.components.shape[1]} components in "
+            f"{result.settings['iterations']} iteration(s): extra columns cost little noise, and iterations share ε."
+        )
+    return words
