@@ -88,10 +88,10 @@ def columns(data: Data) -> None:
         )
         for p, L in ((32, 3), (128, 2), (128, 3), (256, 2), (256, 3), (512, 1), (512, 2), (512, 3))
     }
-    rows["p = 512, L = 2, flat start"] = lambda e: data.error(
+    rows["automatic, flat start"] = lambda e: data.error(
         e, power_method, unit=Interaction(), catalogue=PrivateCatalogue(), start="flat"
     )
-    rows["p = 512, L = 2, all items, floor 100"] = lambda e: data.error(e, power_method, unit=Interaction(100))
+    rows["automatic, all items, floor 100"] = lambda e: data.error(e, power_method, unit=Interaction(100))
     table(data, "power method: columns and iterations", rows)
 
 

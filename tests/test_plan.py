@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, Interaction, NotPrivate, PrivateCatalogue, User, dense_release, power_method
+from dpspectral import Budget, Interaction, NotPrivate, User, dense_release, power_method
 from dpspectral.baselines import nicolas2025
 from dpspectral.cli import main
-from dpspectral.decompose import catalogue_share
+from dpspectral.decompose import automatic_catalogue
 from dpspectral.experiments.synthetic import tastes
 from dpspectral.plan import plan, stand_in, typical
 from dpspectral.plan_report import html
@@ -34,9 +34,9 @@ def public():
 
 def results(R, unit, budget, seed):
     """Every method as the planner names it."""
-    share = catalogue_share(unit, budget.mu)
+    automatic = automatic_catalogue(unit, ITEMS, RANK, budget.mu)
     floor = unit if unit.floor is not None else None
-    for name, catalogue in (("all items", None), ("catalogue", PrivateCatalogue(share))):
+    for name, catalogue in (("all items", None), ("catalogue", automatic)):
         for method, run in (("power", power_method), ("dense", dense_release)):
             if catalogue is None and floor is None:
                 planned = next(
@@ -124,7 +124,10 @@ def test_stand_in_describes_a_matrix_and_stretches_to_other_shapes():
     known = stand_in(R)
     degree = np.asarray(R.sum(axis=1)).ravel()
     assert known.per_user == pytest.approx(degree.mean())
-    assert known.root == pytest.approx(np.sqrt(degree).mean())
+    assert known.root(1.0) == pytest.approx(np.sqrt(degree).mean())
+    popular = np.argsort(-np.asarray(R.sum(axis=0)).ravel())[:20]
+    part = np.asarray(R[:, popular].sum(axis=1)).ravel()
+    assert known.root(part.sum() / degree.sum()) == pytest.approx(np.sqrt(part).mean(), rel=0.01)
     assert known.eigenvalues.sum() == pytest.approx(1.0)  # the trace of Σ r rᵀ/d, per user
     wide = known.with_items(300, 40.0)
     assert len(wide.popularity) == 300

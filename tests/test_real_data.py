@@ -3,13 +3,18 @@
 Set DPSPECTRAL_DATA to the folder that holds ml-1m.npz.
 """
 
+import itertools
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from dpspectral import Budget, Interaction, NotPrivate, power_method
+from dpspectral import Budget, Interaction, NotPrivate, User, decompose, power_method
 from dpspectral.baselines import nicolas2025
+from dpspectral.experiments import frontier
+from dpspectral.plan import plan, stand_in
 from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.recsys.split import train_part
+from dpspectral.recsys.split import load_train, train_part
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 RANK, SEEDS = 32, 3
@@ -56,3 +61,62 @@ def test_error_is_zero_for_the_truth_and_root_two_bounded_for_noise(ml1m, truth)
     assert relative_error(ml1m, truth, truth) == pytest.approx(0, abs=1e-6)
     random = np.linalg.qr(np.random.default_rng(0).standard_normal(truth.shape))[0]
     assert 0.8 < relative_error(ml1m, truth, random) < 1.3
+
+
+@pytest.mark.parametrize(
+    ("unit", "method", "limit"),
+    [(Interaction(), "dense", 0.28), (Interaction(), "power", 0.40), (User(), "dense", 0.62)],
+)
+def test_automatic_choices_on_ml1m_at_epsilon_5(ml1m, truth, unit, method, limit):
+    """Mean of 3 seeds other than those of docs/frontier.md."""
+    budget = Budget(5, 1 / ml1m.shape[1] ** 2)
+    error = mean_error(
+        ml1m,
+        truth,
+        lambda seed: decompose(
+            ml1m, RANK, unit, budget, method=method, random_state=seed, noise=NotPrivate(7_000 + seed)
+        ),
+    )
+    assert error <= limit
+
+
+@pytest.mark.parametrize("unit", [Interaction(), User()], ids=repr)
+@pytest.mark.parametrize("epsilon", [1.0, 10.0])
+def test_planned_noise_is_the_noise_of_a_run_on_ml1m(ml1m, unit, epsilon):
+    """To 5%, for both methods, from half of the users declared public."""
+    users, items = ml1m.shape
+    budget = Budget(epsilon, 1 / items**2)
+    half = np.random.default_rng(0).permutation(users)[: users // 2]
+    options = plan(users, items, RANK, budget, unit=unit, public=stand_in(ml1m[half])).options
+    planned = {option.name: option.noise_std for option in options}
+    for method in ("dense", "power"):
+        result = decompose(ml1m, RANK, unit, budget, method=method, random_state=0, noise=NotPrivate(1))
+        assert result.settings["noise_std"] == pytest.approx(planned[f"{method}, catalogue"], rel=0.05), method
+
+
+@pytest.mark.parametrize("name", ["ml-1m", "eachmovie_sub5k", "ml-100k", "lastfm-hetrec", "jester1", "msweb"])
+def test_plans_agree_with_the_recorded_frontier(data_dir, name):
+    """With the set itself declared public: noise to 5% wherever the recorded runs agree on it that well themselves (at
+    small ε the floor, and noise with it, is chosen from very noisy degrees), and methods in the measured order."""
+    recorded = frontier.read(Path(__file__).parents[1] / "docs" / "frontier.csv")
+    R = load_train(data_dir / f"{name}.npz")
+    users, items = R.shape
+    public = stand_in(R)
+    levels = 0
+    for unit, prefix in ((Interaction(), ""), (User(), "user-")):
+        for epsilon in frontier.EPSILONS:
+            options = plan(users, items, RANK, Budget(epsilon, 1 / items**2), unit=unit, public=public).options
+            by_name = {option.name: option for option in options}
+            found = {m: by_name.get(f"{m}, catalogue", by_name[f"{m}, all items"]) for m in ("power", "dense")}
+            curves = {m: frontier.curve(recorded, name, prefix + m)[epsilon] for m in found}
+            for method, option in found.items():
+                key = (name, prefix + method, epsilon)
+                used = [float(r["noise_std"]) for r in recorded if (r["set"], r["method"], r["epsilon"]) == key]
+                if np.std(used) <= 0.05 * np.mean(used):
+                    assert option.noise_std == pytest.approx(np.mean(used), rel=0.05), key
+                    levels += 1
+            for worse, better in itertools.permutations(found, 2):
+                (a, da), (b, db) = curves[worse], curves[better]
+                if a > 1.1 * b and a - da > b + db:
+                    assert found[worse].error > found[better].error, (prefix, epsilon, worse, better)
+    assert levels >= 20  # of 28

@@ -111,38 +111,78 @@ def choose(
             f"PrivateCatalogue(items={config.items}) must be between rank={rank} and {source.n}, all items"
         )
     ledger.require(unit.relation, mu)  # all of it fits, or nothing is released
-    open_floor = unit.floor is None
-    spent = mu * math.sqrt(config.share)
-    roots_mu = spent * math.sqrt(_ROOTS_SHARE) if open_floor else 0.0
-    popularity_mu = math.sqrt(spent**2 - roots_mu**2)
+    popularity_mu, roots_mu = split(unit, config.share, mu)
     check_sigma(unit.popularity_rounding(source.n).sensitivity / popularity_mu)  # refuse before the first release
-    if open_floor:
+    if unit.floor is None:
         check_sigma(unit.root_degree_rounding(source.n).sensitivity / roots_mu)
     popularity, noise_std = source.popularity(popularity_mu, ledger)
+    users = source.rows if isinstance(unit, Interaction) else None  # public under Interaction
+    kept = pick(popularity, unit, users, config, rank, mu, method, releases, largest)
+    restricted = source.restricted(kept)
+    rest = mu * math.sqrt(1 - config.share)
+    if unit.floor is None:
+        roots = restricted.root_degrees(roots_mu, ledger)
+        floor = pick_floor(popularity, kept, unit, source.rows, roots, rank, rest, releases)
+        restricted.unit = unit = unit.with_floor(floor)
+    found = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
+    return Chosen(restricted, found, rest)
+
+
+def split(unit: PatternUnit, share: float, mu: float) -> tuple[float, float]:
+    """What a catalogue's part of μ buys: μ of the popularity and of Σ√d (0 where the floor is given)."""
+    spent = mu * math.sqrt(share)
+    roots_mu = spent * math.sqrt(_ROOTS_SHARE) if unit.floor is None else 0.0
+    return math.sqrt(spent**2 - roots_mu**2), roots_mu
+
+
+# From here on only released and public figures: the planner makes the same choices from a stand-in.
+
+
+def pick(
+    popularity: Reals,
+    unit: PatternUnit,
+    users: int | None,
+    config: PrivateCatalogue,
+    rank: int,
+    mu: float,
+    method: str,
+    releases: float,
+    largest: int | None,
+) -> NDArray[np.int64]:
+    """Increasing positions of the items to keep; `users` where their number is public."""
     order = np.argsort(-popularity, kind="stable")
     count = config.items
     if count is None:
         count = popular(popularity, unit, mu, method, rank, largest)
-        if isinstance(unit, Interaction):  # the number of users is public
-            count = bearable(popularity[order[:count]], source.rows, mu, rank, releases)
-    kept = np.sort(order[:count])
-    restricted = source.restricted(kept)
-    rest = mu * math.sqrt(1 - config.share)
-    if open_floor:
-        roots = restricted.root_degrees(roots_mu, ledger)
-        inside = max(float(popularity[kept].sum()), 1.0)
-        degrees = Degrees(
-            items=count,
-            users=source.rows,  # public under Interaction
-            inside=inside,
-            outside=float(popularity.sum()) - inside,
-            roots=roots,
-            rank=rank,
-            share=max(float(popularity[order[min(rank, count) - 1]]), 0.0) / inside,
-        )
-        restricted.unit = unit = unit.with_floor(choose_floor(unit, degrees, rest, releases))
-    found = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
-    return Chosen(restricted, found, rest)
+        if users is not None:
+            count = bearable(popularity[order[:count]], users, mu, rank, releases)
+    kept: NDArray[np.int64] = np.sort(order[:count])
+    return kept
+
+
+def pick_floor(
+    popularity: Reals,
+    kept: NDArray[np.int64],
+    unit: PatternUnit,
+    users: int,
+    roots: float,
+    rank: int,
+    mu: float,
+    releases: float,
+) -> int:
+    """The floor for what is released about the kept items with the rest of the budget, μ."""
+    inside = max(float(popularity[kept].sum()), 1.0)
+    kth = float(np.sort(popularity[kept])[-min(rank, len(kept))])
+    degrees = Degrees(
+        items=len(kept),
+        users=users,
+        inside=inside,
+        outside=float(popularity.sum()) - inside,
+        roots=roots,
+        rank=rank,
+        share=max(kth, 0.0) / inside,
+    )
+    return choose_floor(unit, degrees, mu, releases)
 
 
 def popular(popularity: Reals, unit: PatternUnit, mu: float, method: str, rank: int, largest: int | None) -> int:

@@ -114,21 +114,23 @@ def decompose(
     return result
 
 
-def catalogue_share(unit: Unit, mu: float) -> float:
-    """The part of μ² that a catalogue gets by default."""
-    return _SHARE if isinstance(unit, Interaction) or mu > _SCARCE else 2 * _SHARE
+def automatic_catalogue(unit: PatternUnit, n: int, rank: int, mu: float) -> PrivateCatalogue | None:
+    """The catalogue that goes with a unit and a number of items; none where there is nothing to choose."""
+    few = n <= _FEW * rank
+    if few and unit.floor is not None:
+        return None
+    share = _SHARE if isinstance(unit, Interaction) or mu > _SCARCE else 2 * _SHARE
+    return PrivateCatalogue(share, items=n if few else None)
 
 
 def _catalogue(unit: Unit, n: int, rank: int, budget: Budget, source: bool) -> tuple[PrivateCatalogue | None, str]:
     if not isinstance(unit, PatternUnit) or source:
         return None, "All columns are used: a private catalogue is for 0/1 data in one place."
-    open_floor = isinstance(unit, Interaction) and unit.floor is None
-    if n <= _FEW * rank and not open_floor:
+    config = automatic_catalogue(unit, n, rank, budget.mu)
+    if config is None:
         return None, f"All {n} items are used: with so few there is nothing to gain from choosing among them."
-    share = catalogue_share(unit, budget.mu)
-    what = "items and degree floor" if open_floor else "items"
-    config = PrivateCatalogue(share, items=n if n <= _FEW * rank else None)
-    return config, f"{share:.0%} of the budget went to noisy popularity, from which {what} were chosen."
+    what = "items and degree floor" if unit.floor is None else "items"
+    return config, f"{config.share:.0%} of the budget went to noisy popularity, from which {what} were chosen."
 
 
 def _method(

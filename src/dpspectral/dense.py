@@ -118,7 +118,7 @@ def dense_release(
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     matrix = _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
     automatic = catalogue is not None and catalogue.items is None
-    sizes = _sizes(matrix.n, rank) if automatic else [matrix.n]
+    sizes = catalogue_sizes(matrix.n, rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(unit, Interaction) else _USER_ENOUGH
     components, eigenvalues, kept = _leading(matrix, rank, sizes, enough, found, random_state, tell)
     settings: dict[str, Any] = {
@@ -183,7 +183,7 @@ def _grid_bits(n: int, sigma: float) -> int:
     return min(_GRID_BITS, math.floor(room))
 
 
-def _sizes(n: int, rank: int) -> list[int]:
+def catalogue_sizes(n: int, rank: int) -> list[int]:
     """Catalogue sizes to compare after the release: n, 0.84n, … down to an eighth, but not below twice the rank."""
     count = 1 + int(math.log(1 / 8) / math.log(_SHRINK))
     sizes = {max(round(n * _SHRINK**j), min(2 * rank, n)) for j in range(count)}

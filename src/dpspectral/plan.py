@@ -1,15 +1,17 @@
 """Before any private data is touched: noise against signal, memory, time and bytes for every method.
 
 All that enters is public: the shape of the data and a *stand-in* for it, either a data set declared public or a typical
-spectrum. Catalogue size, floor and noise are computed by the code that a private run uses, so the noise level is the
-one that will be drawn as far as the stand-in's degrees are like the real ones. Errors are rough predictions, good for
-ranking methods. Of a direction with eigenvalue λ is lost: to noise a share ν²/(λ²·o), where ν is the noise level and o
-the part of the direction that the iterate already holds (1 for the dense release; the spiked matrix model); to too few
-iterations s/(1 + s) with s = Σ_{j>p} (λ_j/λ)^{2L}/(p − k + 1); to dropped items their share of Σd^{3/2}.
+spectrum. Catalogue, floor and noise come from the code that a private run uses, fed with made-up releases, so the noise
+level is the one that will be drawn as far as the stand-in is like the real data (docs/frontier.md: to 5%). Errors are
+rough predictions, good for ranking methods. Of a direction with eigenvalue λ is lost: to noise a share ν²/(λ²·o), where
+ν is the noise level and o the part of the direction that the iterate already holds (1 for the dense release; the spiked
+matrix model); to too few iterations s/(1 + s) with s = Σ_{j>p} (λ_j/λ)^{2L}/(p − k + 1); to dropped items their share
+of Σd^{5/4}.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.special import ndtri
+from scipy.stats import poisson
 
 from dpspectral.baselines import closed_form_multiplier
-from dpspectral.catalogue import bearable, popular
-from dpspectral.decompose import catalogue_share
-from dpspectral.dense import MAX_BYTES, NOISE_RELEASES
-from dpspectral.floor import Degrees, choose_floor
+from dpspectral.catalogue import PrivateCatalogue, pick, pick_floor, split
+from dpspectral.decompose import automatic_catalogue
+from dpspectral.dense import MAX_BYTES, NOISE_RELEASES, catalogue_sizes
+from dpspectral.floor import Degrees
 from dpspectral.linalg import orthonormal
-from dpspectral.power import shape
+from dpspectral.power import shape, start_matrix
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
@@ -32,7 +36,12 @@ from dpspectral.privacy.units import Interaction, PatternUnit
 from dpspectral.source import float_operator
 
 Reals = NDArray[np.float64]
+Positions = NDArray[np.int64]
 
+_TRIALS = 15  # made-up popularity releases of which the middle one is planned with
+_SPREAD = math.sqrt(0.5)  # of log d
+_SHARES = np.linspace(0, 1, 33) ** 2
+_STEEP = 0.75  # made-up directions hold an item in proportion to popularity to this power
 _KNOWN = 64  # eigenvalues computed from a public data set; the rest follows their power law
 _RATES = {"gather": 4e8, "noise": 4e7, "multiply": 3e10}  # entries, samples, multiplications a second on 2 cores
 
@@ -42,13 +51,18 @@ class StandIn:
     """What data like the private one looks like, per user. Public."""
 
     popularity: Reals  # interactions per user of each item, most popular first
-    root: float  # mean of √d over users
+    roots: Reals  # mean of √d over users, of the most popular items that hold a share _SHARES of all interactions
     eigenvalues: Reals  # of Σ r rᵀ/d divided by the number of users, largest first
     source: str
+    directions: Reals | None = None  # eigenvectors of the first of them, where the items are those of a real set
 
     @property
     def per_user(self) -> float:
         return float(self.popularity.sum())
+
+    def root(self, share: float) -> float:
+        """Mean of √d when items with this share of the interactions are kept."""
+        return float(np.interp(math.sqrt(share), np.sqrt(_SHARES), self.roots))
 
     def with_items(self, items: int, per_user: float | None) -> StandIn:
         """The same picture for another number of items: popularity over relative rank, eigenvalues as they are."""
@@ -58,8 +72,8 @@ class StandIn:
         old = np.linspace(0, 1, len(self.popularity))
         shape = np.exp(np.interp(np.linspace(0, 1, items), old, np.log(np.maximum(self.popularity, 1e-12))))
         popularity = _scaled(shape, wanted)
-        root = self.root * math.sqrt(wanted / self.per_user)
-        return StandIn(popularity, root, self.eigenvalues, self.source)
+        roots = self.roots * math.sqrt(wanted / self.per_user)
+        return StandIn(popularity, roots, self.eigenvalues, self.source)
 
 
 def _scaled(shape: Reals, total: float) -> Reals:
@@ -81,7 +95,19 @@ def typical(items: int, per_user: float) -> StandIn:
     first = float((popularity**2).sum()) / per_user
     rest = math.sqrt(2) * popularity[1:] / per_user
     eigenvalues = np.concatenate([[first], np.minimum(rest, first)])
-    return StandIn(popularity, math.sqrt(per_user) * math.exp(-1 / 8), eigenvalues, "a typical recommender's spectrum")
+    degrees = per_user * np.exp(ndtri((np.arange(100) + 0.5) / 100) * _SPREAD - _SPREAD**2 / 2)
+    roots = [_root_poisson(share * degrees).mean() for share in _SHARES]  # users choose items independently
+    return StandIn(popularity, np.array(roots), eigenvalues, "a typical recommender's spectrum")
+
+
+def _root_poisson(means: Reals) -> Reals:
+    """E√d for Poisson d: a sum where the mean is small, an expansion where it is not."""
+    small = np.minimum(means, 30.0)
+    counts = np.arange(100)
+    exact = poisson.pmf(counts, small[:, None]) @ np.sqrt(counts)
+    large = np.maximum(means, 30.0)
+    roots: Reals = np.where(means <= 30, exact, np.sqrt(large) - 1 / (8 * np.sqrt(large)))
+    return roots
 
 
 def stand_in(public: Any, name: str = "a data set declared public") -> StandIn:
@@ -89,17 +115,28 @@ def stand_in(public: Any, name: str = "a data set declared public") -> StandIn:
     unit = Interaction(floor=1, weighting="plain", binarize=True)
     rows = unit.enforce(public)
     users, items = rows.shape
-    degrees = np.asarray((rows != 0).sum(axis=1)).ravel()
-    popularity = np.sort(np.asarray((rows != 0).sum(axis=0)).ravel() / users)[::-1]
+    counts = np.asarray((rows != 0).sum(axis=0)).ravel()
+    order = np.argsort(-counts, kind="stable")
+    popularity = counts[order] / users
     operator = float_operator(rows, unit)
     if items <= 2 * _KNOWN:
-        values = np.linalg.eigvalsh(operator.product(np.eye(items)))
+        values, vectors = np.linalg.eigh(operator.product(np.eye(items)))
     else:
         A = LinearOperator(
             (items, items), matvec=lambda x: operator.product(x.reshape(items, 1)).ravel(), dtype=np.float64
         )
-        values = eigsh(A, k=_KNOWN, v0=np.ones(items), return_eigenvectors=False)
-    return StandIn(popularity.astype(float), float(np.sqrt(degrees).mean()), np.sort(values)[::-1] / users, name)
+        values, vectors = eigsh(A, k=_KNOWN, v0=np.ones(items))
+    held = np.cumsum(popularity) / popularity.sum()
+    sizes = np.unique(np.concatenate([[0], np.searchsorted(held, _SHARES[1:]).clip(max=items - 1) + 1]))
+    degrees, roots = np.zeros(users), [0.0]
+    for first, last in itertools.pairwise(sizes):
+        degrees += np.asarray((rows[:, order[first:last]] != 0).sum(axis=1)).ravel()
+        roots.append(float(np.sqrt(degrees).mean()))
+    at = np.sqrt(np.concatenate([[0.0], held[sizes[1:] - 1]]))
+    roots_at = np.interp(np.sqrt(_SHARES), at, roots)
+    falling = np.argsort(-values)
+    directions = vectors[order][:, falling[: min(_KNOWN, items)]]
+    return StandIn(popularity, roots_at, values[falling] / users, name, directions)
 
 
 @dataclass(frozen=True)
@@ -198,8 +235,9 @@ def plan(
     options = []
     if isinstance(unit, Interaction):
         options.append(builder.published())
-    for with_catalogue in (False, True):
-        options += [builder.power(with_catalogue), builder.dense(with_catalogue)]
+    automatic = automatic_catalogue(unit, items, rank, budget.mu)
+    for config in (None,) if automatic is None else (None, automatic):
+        options += [builder.power(config), builder.dense(config)]
     possible = [option for option in options[isinstance(unit, Interaction) :] if option.fits]
     best = min(possible, key=lambda option: option.error, default=None)
     return Plan(tuple(options), best, known, users, rank, budget, unit, upload)
@@ -213,43 +251,57 @@ class _Builder:
         self.unit, self.known, self.upload = unit, known, upload
         self.interactions = isinstance(unit, Interaction)
 
-    # What the data is like once m items are kept.
+    # What the data is like once some items are kept (positions in order of popularity).
 
-    def _sums(self, m: int) -> tuple[float, float]:
-        """Interactions with the m most popular items, and their part of the signal (between Σd and Σd²)."""
-        weight = self.known.popularity**1.5
-        return self.users * float(self.known.popularity[:m].sum()), float(weight[:m].sum() / weight.sum())
+    def _inside(self, kept: Positions) -> float:
+        """Interactions with kept items."""
+        return self.users * float(self.known.popularity[kept].sum())
 
-    def _scores(self) -> Reals:
-        """What the popularity release would show: degrees, or Σ r/√d."""
+    def _roots(self, kept: Positions) -> float:
+        """Σ_u √d_u over kept items."""
+        share = self._inside(kept) / (self.users * self.known.per_user)
+        return self.users * self.known.root(min(share, 1.0))
+
+    def _chosen(self, config: PrivateCatalogue | None, method: str, releases: float) -> tuple[Positions, PatternUnit]:
+        """Items and floor that a run would choose: of 15 made-up popularity releases the one in the middle."""
+        whole = np.arange(self.items)
+        if config is None:
+            return whole, self._with_floor(self.users * self.known.popularity, whole, self._roots(whole), 1.0, releases)
+        rng = np.random.default_rng(0)
         scores = self.users * self.known.popularity
-        return scores if self.interactions else scores * self.known.root / self.known.per_user
-
-    def _chosen(self, method: str, releases: float) -> int:
+        if not self.interactions:  # Σ r/√d
+            scores = scores * self.known.root(1.0) / self.known.per_user
+        mu, roots_mu = split(self.unit, config.share, self.budget.mu)
+        rounding = self.unit.popularity_rounding(self.items)
+        std = rounding.sensitivity * rounding.scale / mu
         largest = math.isqrt(MAX_BYTES // 8) if method == "dense" else None
-        scores = self._scores()
-        count = popular(scores, self.unit, self.budget.mu, method, self.rank, largest)
-        if self.interactions:
-            count = bearable(scores[:count], self.users, self.budget.mu, self.rank, releases)
-        return count
+        runs = []
+        for _ in range(_TRIALS):
+            noisy = scores + std * rng.standard_normal(self.items)
+            users = self.users if self.interactions else None
+            kept = pick(noisy, self.unit, users, config, self.rank, self.budget.mu, method, releases, largest)
+            roots = self._roots(kept)
+            if self.unit.floor is None:
+                roots += float(rng.standard_normal()) / roots_mu  # its sensitivity is 1
+            runs.append((kept, self._with_floor(noisy, kept, roots, 1 - config.share, releases)))
+        return sorted(runs, key=lambda run: (run[1].known_floor, len(run[0])))[_TRIALS // 2]
 
-    def _degrees(self, m: int) -> Degrees:
-        inside, _ = self._sums(m)
-        whole = self.users * self.known.per_user
-        roots = self.users * self.known.root * math.sqrt(inside / whole)
-        share = self.users * float(self.known.popularity[min(self.rank, m) - 1]) / inside
-        return Degrees(m, self.users, inside, whole - inside, roots, self.rank, share)
+    def _with_floor(
+        self, popularity: Reals, kept: Positions, roots: float, share: float, releases: float
+    ) -> PatternUnit:
+        if self.unit.floor is not None:
+            return self.unit
+        mu = self.budget.mu * math.sqrt(share)
+        floor = pick_floor(popularity, kept, self.unit, self.users, roots, self.rank, mu, releases)
+        return self.unit.with_floor(floor)
 
-    def _floored(self, m: int, mu: float, releases: float) -> tuple[PatternUnit, float]:
-        """The unit with its floor, and E[v]: how much the floor scales eigenvalues down."""
-        degrees = self._degrees(m)
-        unit = self.unit
-        if unit.floor is None:
-            unit = unit.with_floor(choose_floor(unit, degrees, mu, releases))
-        d = degrees.sample()
+    def _scale(self, kept: Positions, unit: PatternUnit) -> float:
+        """How catalogue and floor scale eigenvalues: the new trace against what kept items hold of the old one."""
+        share = self._inside(kept) / (self.users * self.known.per_user)
+        d = Degrees(len(kept), self.users, self._inside(kept), 0.0, self._roots(kept), self.rank, 0.0).sample()
         top = np.maximum(d, unit.known_floor)
         weight = 1 / top if unit.weighting == "plain" else 1 / np.sqrt(d * top)
-        return unit, float((weight * d).mean())
+        return float((weight * d).mean()) / share
 
     def _eigenvalue(self, number: int) -> float:
         """The number-th eigenvalue (from 1) of the stand-in, times the users; beyond what is known, a power law."""
@@ -261,13 +313,21 @@ class _Builder:
         return float(self.users * values[-1] * (len(values) / number) ** max(slope, 0.3))
 
     def _error(
-        self, std: float, level: float, scale: float, m: int, columns: int | None, iterations: int, popular_start: bool
+        self,
+        std: float,
+        level: float,
+        scale: float,
+        kept: Positions,
+        columns: int | None,
+        iterations: int,
+        popular_start: bool,
     ) -> float:
+        m = len(kept)
         eigenvalues = np.array([self._eigenvalue(k) for k in range(1, self.rank + 1)])
         held = np.ones(self.rank)
         slow = np.zeros(self.rank)
         if columns is not None and columns < m:
-            held *= self._start_overlap(m, columns, popular_start)
+            held *= self._start_overlap(kept, columns, popular_start)
             for _ in range(iterations - 1):
                 signal = (scale * eigenvalues) ** 2 * held
                 held = (signal + columns * std**2) / (signal + m * std**2)
@@ -278,29 +338,29 @@ class _Builder:
             slow = (ratios ** (2 * iterations) * counts).sum(axis=1) / (columns - self.rank + 1)
         lost = np.minimum((level / (scale * eigenvalues)) ** 2 / held, 1.0)
         lost = lost + (1 - lost) * slow / (1 + slow)
-        kept = self._sums(m)[1]
-        lost = lost + (1 - lost) * (1 - kept)
+        weight = self.known.popularity**1.25  # an item's part of the signal: between Σd and Σd²
+        lost = lost + (1 - lost) * (1 - float(weight[kept].sum() / weight.sum()))
         return float(math.sqrt(np.average(lost, weights=eigenvalues)))
 
-    def _start_overlap(self, m: int, p: int, popular_start: bool) -> float:
+    def _start_overlap(self, kept: Positions, p: int, popular_start: bool) -> float:
         """How much of a leading direction X⁰ holds: p/m, or more where its rows follow popularity as well."""
         if not popular_start:
-            return p / m
-        popularity = self.known.popularity[:m]
+            return p / len(kept)
+        popularity = self.known.popularity[kept]
         rows = np.minimum(p * popularity**2 / (popularity**2).sum(), 1.0)
-        return max(float(np.average(rows, weights=popularity**1.5)), p / m)
+        return max(float(np.average(rows, weights=popularity**1.5)), p / len(kept))
 
-    def _mu(self, with_catalogue: bool) -> float:
-        return self.budget.mu * math.sqrt(1 - catalogue_share(self.unit, self.budget.mu) * with_catalogue)
+    def _mu(self, config: PrivateCatalogue | None) -> float:
+        return self.budget.mu * math.sqrt(1 if config is None else 1 - config.share)
 
     def _option(
-        self, name: str, m: int, floor: int, columns: int | None, iterations: int, std: float, level: float,
+        self, name: str, kept: Positions, floor: int, columns: int | None, iterations: int, std: float, level: float,
         scale: float, memory: float, seconds: float, numbers: float, popular_start: bool = False,
     ) -> Option:  # fmt: skip
         upload = int(8 * numbers)
         return Option(
-            name, m, floor, columns, iterations, std, level, scale * self._eigenvalue(self.rank),
-            self._error(std, level, scale, m, columns, iterations, popular_start), int(memory), seconds, upload,
+            name, len(kept), floor, columns, iterations, std, level, scale * self._eigenvalue(self.rank),
+            self._error(std, level, scale, kept, columns, iterations, popular_start), int(memory), seconds, upload,
             self.upload is None or upload <= self.upload,
         )  # fmt: skip
 
@@ -313,64 +373,89 @@ class _Builder:
         std = longest * closed_form_multiplier(self.budget.epsilon, self.budget.delta, 3)
         numbers = 3 * n * k
         seconds = self._power_seconds(n, k, 3, self.users * self.known.per_user)
-        return self._option("the paper", n, 1, k, 3, std, std * math.sqrt(n), 1.0, 48 * n * k, seconds, numbers)
+        whole = np.arange(n)
+        return self._option("the paper", whole, 1, k, 3, std, std * math.sqrt(n), 1.0, 48 * n * k, seconds, numbers)
 
-    def power(self, with_catalogue: bool) -> Option:
-        m = self._chosen("power", 2.0) if with_catalogue else self.items
+    def power(self, config: PrivateCatalogue | None) -> Option:
+        kept, unit = self._chosen(config, "power", 2.0)
+        m = len(kept)
         p, iterations = shape(self.unit, m, self.rank, None, None)
-        extra = self.items if with_catalogue else 0
+        extra = 0 if config is None else self.items
         if self.upload is not None:  # fewer columns, if that is what it takes
             room = (self.upload / 8 - extra) / (iterations * m)
             p = min(p, max(self.rank, int(room)))
-        mu = self._mu(with_catalogue)
-        unit, scale = self._floored(m, mu, float(iterations))
-        steep = 2.5 if with_catalogue else 1.5  # a popular start favours popular items once more
-        std = self._last_delta(unit, m, p, iterations, mu, scale, steep) * math.sqrt(iterations) / mu
-        inside = self._sums(m)[0]
-        name = "power, catalogue" if with_catalogue else "power, all items"
+        mu = self._mu(config)
+        scale = self._scale(kept, unit)
+        delta = self._last_delta(unit, kept, p, iterations, mu, scale, config is not None)
+        std = delta * math.sqrt(iterations) / mu
+        name = "power, all items" if config is None else "power, catalogue"
         return self._option(
-            name, m, unit.known_floor, p, iterations, std, std * math.sqrt(m - p / 2), scale, 48 * m * p,
-            self._power_seconds(m, p, iterations, inside), iterations * m * p + extra, with_catalogue,
+            name, kept, unit.known_floor, p, iterations, std, std * math.sqrt(m - p / 2), scale, 48 * m * p,
+            self._power_seconds(m, p, iterations, self._inside(kept)), iterations * m * p + extra, config is not None,
         )  # fmt: skip
 
     def _last_delta(
-        self, unit: PatternUnit, m: int, p: int, iterations: int, mu: float, scale: float, steep: float
+        self, unit: PatternUnit, kept: Positions, p: int, iterations: int, mu: float, scale: float, popular_start: bool
     ) -> float:
-        """The sensitivity of the last product, from what its X will look like.
+        """The sensitivity of the last product, from the same iteration on a matrix made up after the stand-in.
 
-        Directions above the noise sit on popular items, the other columns are noise and equal everywhere.
+        That matrix has the stand-in's eigenvalues on random directions that favour popular items, the first of them
+        popularity itself, and a diagonal in proportion to popularity.
         """
+        m, width = len(kept), min(_KNOWN, len(kept))
         if m * p > 2**24:  # too large to try out: the bound that holds for every X
             return unit.dense_bound(m)
+        popularity = self.known.popularity[kept] + 1e-12
         rng = np.random.default_rng(0)
-        X = orthonormal.flat_start(m, p, rng)
-        if iterations > 1:
-            level = unit.sensitivity(X) * math.sqrt(iterations * m) / mu
-            seen = sum(scale * self._eigenvalue(number) > level for number in range(1, p + 1))
-            weight = self.known.popularity[:m] ** steep
-            share = np.minimum((p - seen) / m + seen * weight / weight.sum(), 1.0)
-            X = orthonormal.qr(np.sqrt(share)[:, None] * rng.standard_normal((m, p)))[0]
-        rounding = unit.rounding(Iterate(X))
-        return rounding.sensitivity * rounding.scale
+        if self.known.directions is None:
+            directions = popularity[:, None] ** _STEEP * rng.standard_normal((m, width))
+            directions[:, 0] = popularity
+            V = orthonormal.qr(directions)[0]
+        else:
+            V = self.known.directions[kept]
+        eigenvalues = scale * np.array([self._eigenvalue(number) for number in range(1, width + 1)])
+        diagonal = scale * self.users * popularity / self.known.per_user - V**2 @ eigenvalues
+        X = start_matrix("auto", m, p, 0, popularity if popular_start else None)
+        for left in range(iterations - 1, -1, -1):
+            rounding = unit.rounding(Iterate(X))
+            delta = rounding.sensitivity * rounding.scale
+            if left:
+                Y = V @ (eigenvalues[:, None] * (V.T @ X)) + np.maximum(diagonal, 0)[:, None] * X
+                X = orthonormal.qr(Y + delta * math.sqrt(iterations) / mu * rng.standard_normal((m, p)))[0]
+        return delta
 
-    def dense(self, with_catalogue: bool) -> Option:
-        m = self._chosen("dense", NOISE_RELEASES) if with_catalogue else self.items
-        mu = self._mu(with_catalogue)
-        unit, scale = self._floored(m, mu, NOISE_RELEASES)
+    def dense(self, config: PrivateCatalogue | None) -> Option:
+        kept, unit = self._chosen(config, "dense", NOISE_RELEASES)
+        m, mu, scale = len(kept), self._mu(config), self._scale(kept, unit)
         rounding = unit.dense_rounding(m)
         std = rounding.sensitivity * rounding.scale / (mu * math.sqrt(2))
         stored = 8 * m * m <= MAX_BYTES
         width = self.rank + 8
-        passes = 100 if with_catalogue else 20
-        each = m * m * width / _RATES["multiply"] + self._sums(m)[0] * width / _RATES["gather"]
+        passes = 20 if config is None else 100
+        each = m * m * width / _RATES["multiply"] + self._inside(kept) * width / _RATES["gather"]
         draws = m * m / 2 / _RATES["noise"]
         seconds = passes * each + draws * (1 if stored else passes)
         memory = (8 * m * m if stored else 2**26) + 16 * 24 * width * m
-        name = "dense, catalogue" if with_catalogue else "dense, all items"
-        numbers = m * (m + 1) / 2 + (self.items if with_catalogue else 0)
-        return self._option(
-            name, m, unit.known_floor, None, 1, std, std * math.sqrt(m), scale, memory, seconds, numbers
-        )
+        name = "dense, all items" if config is None else "dense, catalogue"
+        numbers = m * (m + 1) / 2 + (0 if config is None else self.items)
+        several = config is not None and config.items is None  # then the best part of the catalogue is looked for
+        found = [
+            self._option(
+                name,
+                kept[:size],
+                unit.known_floor,
+                None,
+                1,
+                std,
+                std * math.sqrt(size),
+                scale,
+                memory,
+                seconds,
+                numbers,
+            )
+            for size in (catalogue_sizes(m, self.rank) if several else [m])
+        ]
+        return min(found, key=lambda option: option.error)
 
     def _power_seconds(self, m: int, p: int, iterations: int, interactions: float) -> float:
         each = 2 * interactions * p / _RATES["gather"] + m * p / _RATES["noise"] + 4 * m * p * p / _RATES["multiply"]

@@ -73,8 +73,8 @@ def test_recorded_error_of_the_paper_at_20_is_reached_early(measured, name):
 def test_planner_ranks_methods_as_measured(measured, name):
     """From the shape and a typical spectrum alone, wherever recorded errors differ by more than 10%."""
     users, items, per_user = SHAPES[name]
+    names = {"paper": "the paper", "power": "power, catalogue", "dense": "dense, catalogue"}
     part = "all items" if items <= 4 * frontier.RANK else "catalogue"
-    names = {"paper": "the paper", "power": f"power, {part}", "dense": f"dense, {part}"}
     user_names = {"user-power": f"power, {part}", "user-dense": f"dense, {part}"}
     compared = 0
     for epsilon in frontier.EPSILONS:
