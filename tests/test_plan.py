@@ -89,7 +89,7 @@ def test_shape_alone_is_enough_and_more_budget_never_hurts():
     for epsilon in (0.5, 2, 10, 50):
         found = plan(20_000, 3000, 16, Budget(epsilon, 1e-8))
         assert found.recommended is not None
-        assert found.recommended.error == min(option.error for option in found.options)
+        assert found.recommended.error <= 1.05 * min(option.error for option in found.options)
         errors.append(found.recommended.error)
     assert errors == sorted(errors, reverse=True)
 

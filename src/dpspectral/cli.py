@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table as Grid
@@ -162,14 +163,18 @@ def plan(
         facts = {"options": options, "recommended": best, "reason": found.reason, "stand_in": found.stand_in.source}
         click.echo(json.dumps(facts, indent=2))
         return
-    grid = Grid("method", "items", "floor", "noise/signal", "error", "memory", "time", "upload")
+    grid = Grid(box=SIMPLE, padding=(0, 1, 0, 0))
+    for title in ("method", "items", "floor", "noise", "error", "memory", "time", "upload"):
+        grid.add_column(title, no_wrap=True)
     for option in found.options:
-        mark = "→ " if option is found.recommended else "  "
+        mark = "→ " if option is found.recommended else "  " if option.fits else "✗ "
         grid.add_row(mark + option.name, *option_cells(option))
     _OUT.print(grid, highlight=False, markup=False)
     _facts(
         [
             ("recommended", found.reason),
+            ("noise", "against the signal of the last component; above 1 it drowns"),
+            *([("✗", f"would send more than {upload}")] if not all(option.fits for option in found.options) else []),
             ("from", f"public facts and {found.stand_in.source}; errors are predictions, no private data was touched"),
             *([("written", str(out))] if out is not None else []),
         ]

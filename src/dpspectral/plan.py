@@ -38,6 +38,7 @@ from dpspectral.source import float_operator
 Reals = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
+_ALIKE = 1.05  # predicted errors this close are the same, and the faster method is recommended
 _TRIALS = 15  # made-up popularity releases of which the middle one is planned with
 _SPREAD = math.sqrt(0.5)  # of log d
 _SHARES = np.linspace(0, 1, 33) ** 2
@@ -182,7 +183,10 @@ class Plan:
         best = self.recommended
         kind = "dense release" if best.columns is None else f"power method with {best.columns} columns"
         seen = "all" if best.ratio < 1 else "not all"
-        words = [f"{best.name}: a {kind} on {best.items} items has the smallest predicted error, {best.error:.2f}."]
+        words = [
+            f"{best.name}: a {kind} on {best.items} items has the smallest predicted error, {best.error:.2f}, "
+            "or is the fastest within 5% of it."
+        ]
         if self.upload is not None:
             words.append(f"Each party would send {best.upload / 1e6:.3g} MB.")
         words.append(
@@ -239,7 +243,9 @@ def plan(
     for config in (None,) if automatic is None else (None, automatic):
         options += [builder.power(config), builder.dense(config)]
     possible = [option for option in options[isinstance(unit, Interaction) :] if option.fits]
-    best = min(possible, key=lambda option: option.error, default=None)
+    least = min((option.error for option in possible), default=0.0)
+    alike = [option for option in possible if option.error <= _ALIKE * least]
+    best = min(alike, key=lambda option: option.seconds, default=None)
     return Plan(tuple(options), best, known, users, rank, budget, unit, upload)
 
 
@@ -469,7 +475,14 @@ def option_cells(option: Option) -> list[str]:
         str(option.floor),
         f"{option.ratio:.2f}",
         f"{option.error:.2f}",
-        f"{option.memory / 1e6:,.0f} MB",
-        f"{option.seconds:.2g} s",
-        f"{option.upload / 1e6:,.3g} MB" + ("" if option.fits else " (too much)"),
+        _size(option.memory),
+        f"{option.seconds:.2g} s" if option.seconds < 100 else f"{option.seconds / 60:,.0f} min",
+        _size(option.upload),
     ]
+
+
+def _size(count: int) -> str:
+    for unit, worth in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= worth:
+            return f"{count / worth:.1f} {unit}"
+    return f"{count} B"

@@ -14,6 +14,8 @@ def html(found: Plan) -> str:
     """One self-contained page."""
     header = ["method", "items", "floor", "noise / signal", "predicted error", "memory", "time", "upload per party"]
     rows = [[option.name, *option_cells(option)] for option in found.options]
+    for row, option in zip(rows, found.options, strict=True):
+        row[-1] += "" if option.fits else " (too much)"
     return report.page(
         "dpspectral plan",
         [
