@@ -59,6 +59,7 @@ class Recorded(NotPrivate):
         return drawn
 
     def keyed(self):
+        assert "item-item matrix" in self.ledger.entries[-1].what  # charged before there is a key
         return Pieces(super().keyed(), self)
 
 
@@ -324,6 +325,13 @@ def refused(error, message, call, data, ledger=None, **more):
     assert ledger.entries == before
     assert not noise.given
     assert not noise.pieces
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_the_popularity_is_paid_for(ratings):
+    for call in (power_method, dense_release):
+        refused(
+            (ValueError, OverflowError), "noise", call, ratings, unit=Interaction(10**6), budget=Budget(2e-15, 1e-30)
+        )
 
 
 @calls

@@ -54,7 +54,11 @@ def test_fit_json_is_machine_readable_and_shows_no_private_fact(files):
     undeclared = json.loads(fit(files, "--json").stdout)
     assert "users_declared" not in undeclared
     words = json.dumps(
-        {k: v for k, v in undeclared.items() if k not in ("ledger", "eigenvalues", "noise_std", "out", "catalogue")}
+        {
+            k: v
+            for k, v in undeclared.items()
+            if k not in ("ledger", "eigenvalues", "noise_std", "out", "catalogue", "reason")  # noisy figures
+        }
     )
     assert "294" not in words  # users with items in the file
     assert "4495" not in words  # interactions
@@ -247,6 +251,16 @@ def test_fit_chooses_and_says_why(files):
         outside = np.setdiff1d(np.arange(80), found["chosen"])
         assert not found["components"][outside].any()
         assert found["popularity"].min() >= 1
+
+
+def test_fit_counts_users_of_a_list_privately_unless_declared(files):
+    """Rows are the users who occur, so their number is a fact about single interactions."""
+    entries = json.loads(fit(files, "--json").stdout)["ledger"]["releases"]
+    assert entries[0]["what"] == "number of rows"
+    assert entries[0]["mu"] ** 2 / sum(entry["mu"] ** 2 for entry in entries) == pytest.approx(0.01)
+    for options in (("--users", 300), ("--floor", 5), ("--unit", "user")):
+        summary = json.loads(fit(files, "--json", *options).stdout)
+        assert "number of rows" not in [entry["what"] for entry in summary["ledger"]["releases"]]
 
 
 def test_fit_choices_can_be_overruled(files):

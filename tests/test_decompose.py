@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dpspectral import (
     BoundedRows,
@@ -40,8 +41,50 @@ def test_interactions_get_a_catalogue_a_floor_and_a_dense_release(R):
         result.ledger.entries[2].what.split(",")[0],
     ]
     assert result.ledger.mu == pytest.approx(BUDGET.mu)
-    for word in ("5% of the budget", "dense release", f"floor {result.catalogue.floor}", "of 300 items"):
+    for word in ("5% of the budget", "dense release", f"floor {result.catalogue.floor}", "300 items were kept"):
         assert word in result.reason
+
+
+@pytest.mark.parametrize("method", ["dense", "power"])
+def test_declared_users_make_the_number_of_rows_irrelevant(R, method):
+    """Removing a user's only interaction removes a row where rows are made from interactions."""
+    longer = sp.vstack([R, sp.csr_array((700, 300), dtype=bool)], format="csr")
+    one, two = (
+        decompose(data, 4, Interaction(), BUDGET, method=method, users=3000, random_state=0, noise=NotPrivate(3))
+        for data in (R, longer)
+    )
+    assert one.catalogue.floor == two.catalogue.floor
+    assert np.array_equal(one.components, two.components)
+    undeclared = decompose(longer, 4, Interaction(), BUDGET, method=method, random_state=0, noise=NotPrivate(3))
+    assert undeclared.catalogue.floor != one.catalogue.floor  # the floor does depend on what is said
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_private_users_are_counted_with_a_part_of_the_budget(R, dense):
+    """Only rows with an item count: an empty row more changes nothing."""
+    longer = sp.vstack([R, sp.csr_array((700, 300), dtype=bool)], format="csr")
+    first, second = (
+        decompose(
+            data.toarray() if dense else data, 4, Interaction(), BUDGET, users="private", random_state=0,
+            noise=NotPrivate(3),
+        )
+        for data in (R, longer)
+    )  # fmt: skip
+    count = first.ledger.entries[0]
+    assert count.what == "number of rows"
+    assert (count.sensitivity, count.sigma) == (1.0, pytest.approx(10 / BUDGET.mu))
+    assert first.ledger.mu == pytest.approx(BUDGET.mu)
+    assert first.ledger.mu <= BUDGET.mu * (1 + 1e-12)
+    assert np.array_equal(first.components, second.components)
+    assert "users were counted" in first.reason
+    ledger = Ledger(Budget(1.9, 1e-6))
+    with pytest.raises(BudgetExceeded):
+        decompose(R, 4, Interaction(), BUDGET, users="private", ledger=ledger)
+    assert not ledger.entries
+    for unit in (Interaction(5), User()):  # nothing depends on the number there
+        assert len(decompose(R, 4, unit, BUDGET, users="private").ledger.entries) == 2
+    with pytest.raises(ValueError, match="users"):
+        decompose(R, 4, Interaction(), BUDGET, users="many")
 
 
 def test_reason_is_one_paragraph_and_part_of_the_summary(R):

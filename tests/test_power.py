@@ -208,6 +208,16 @@ def test_failed_product_is_not_charged(ratings, monkeypatch):
     assert not ledger.entries
 
 
+@pytest.mark.parametrize("rows", [40, 5000, 9001])
+def test_progress_does_not_tell_how_many_rows_there_are(rows):
+    """Exact fractions of blocks would: the number of rows is private here."""
+    seen = []
+    unit = BoundedRows(norm=1.0)
+    data = np.random.default_rng(0).normal(size=(rows, 6))
+    power_method(data, 2, unit=unit, budget=BUDGET, iterations=1, progress=lambda _, part: seen.append(part))
+    assert sorted(set(seen)) == [step / 20 for step in range(1, 21)]
+
+
 def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
     seen = []
     power_method(

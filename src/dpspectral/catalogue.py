@@ -97,11 +97,12 @@ def choose(
     method: str,
     releases: float,
     largest: int | None = None,
+    users: int | None = None,
 ) -> Chosen:
     """Spend `share` of μ² on popularity (and Σ√d, where the floor is open), and restrict the source accordingly.
 
     `method` is what the catalogue is for ("dense" or "power"), `releases` its noise as in `choose_floor`, `largest` the
-    most items that can be handled.
+    most items that can be handled, `users` their declared number (under `Interaction` that of rows is public as well).
     """
     unit = source.unit
     if not isinstance(unit, PatternUnit):
@@ -116,13 +117,14 @@ def choose(
     if unit.floor is None:
         check_sigma(unit.root_degree_rounding(source.n).sensitivity / roots_mu)
     popularity, noise_std = source.popularity(popularity_mu, ledger)
-    users = source.rows if isinstance(unit, Interaction) else None  # public under Interaction
-    kept = pick(popularity, unit, users, config, rank, mu, method, releases, largest)
+    declared = source.rows if users is None else users
+    public = declared if isinstance(unit, Interaction) else None
+    kept = pick(popularity, unit, public, config, rank, mu, method, releases, largest)
     restricted = source.restricted(kept)
     rest = mu * math.sqrt(1 - config.share)
     if unit.floor is None:
         roots = restricted.root_degrees(roots_mu, ledger)
-        floor = pick_floor(popularity, kept, unit, source.rows, roots, rank, rest, releases)
+        floor = pick_floor(popularity, kept, unit, declared, roots, rank, rest, releases)
         restricted.unit = unit = unit.with_floor(floor)
     found = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
     return Chosen(restricted, found, rest)

@@ -92,7 +92,9 @@ def _catalogue(text: str) -> PrivateCatalogue | str | None:
     try:
         return PrivateCatalogue(share=float(text))
     except ValueError as error:
-        raise click.UsageError(f"--catalogue takes auto, none or a share between 0 and 1, got {text!r}") from error
+        raise click.UsageError(
+            f"--catalogue takes auto, none or a share between 0.0001 and 0.9, got {text!r}"
+        ) from error
 
 
 def _bytes(text: str) -> int:
@@ -160,7 +162,13 @@ def plan(
     if as_json:
         options = [{**asdict(option), "ratio": option.ratio} for option in found.options]
         best = None if found.recommended is None else found.recommended.name
-        facts = {"options": options, "recommended": best, "reason": found.reason, "stand_in": found.stand_in.source}
+        facts = {
+            "options": options,
+            "recommended": best,
+            "reason": found.reason,
+            "fit_options": found.options_of_fit,
+            "stand_in": found.stand_in.source,
+        }
         click.echo(json.dumps(facts, indent=2))
         return
     grid = Grid(box=SIMPLE, padding=(0, 1, 0, 0))
@@ -173,9 +181,10 @@ def plan(
     _facts(
         [
             ("recommended", found.reason),
+            *([("do it by", f"dpspectral fit DATA {found.options_of_fit}")] if found.recommended is not None else []),
             ("noise", "against the signal of the last component; above 1 it drowns"),
             *([("✗", f"would send more than {upload}")] if not all(option.fits for option in found.options) else []),
-            ("from", f"public facts and {found.stand_in.source}; errors are predictions, no private data was touched"),
+            ("from", f"public facts and {found.origin}; errors are predictions, no private data was touched"),
             *([("written", str(out))] if out is not None else []),
         ]
     )
@@ -237,7 +246,11 @@ def _unit(
     help="Power method, the public first matrix: by popularity, equal rows, or random as in the paper.",
 )  # fmt: skip
 @click.option("--momentum", type=float, help="Power method: from 0 (none) to 1, from 3 iterations on.")
-@click.option("--users", type=int, help="Declared number of users: shown in the summary, and checked against δ.")
+@click.option(
+    "--users", type=int,
+    help="Declared number of users: for the floor, and checked against δ.  [default: for lists of pairs, counted with "
+    "1% of the budget where it is needed]",
+)  # fmt: skip
 @click.option("--threads", type=int, help="Threads of the product.  [default: all cores]")
 @_JSON
 def fit(
@@ -293,7 +306,7 @@ def fit(
                     start=start,
                     momentum=momentum,
                     ledger=ledger,
-                    users=users,
+                    users="private" if users is None and table.users is not None else users,
                     threads=threads,
                     progress=lambda text, part: tell(part, text),
                 )
@@ -320,7 +333,7 @@ def fit(
             ("guarantee", f"ε = {ledger.epsilon():.6g}, δ = {delta:g} (μ = {ledger.mu:.6g}); this call only"),
             ("basis", f"{n} items × {rank} components, {how}"),
             ("noise", f"standard deviation {result.settings['noise_std']:.4g} per entry of the (last) release"),
-            ("why", result.reason),
+            *([("why", result.reason)] if result.reason else []),
             ("eigenvalues", ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if rank > 6 else "")),
             ("items", table.catalogue),
             *([("users", f"{users} (declared)")] if users is not None else []),

@@ -6,20 +6,27 @@ from the private catalogue's releases. No choice looks at the data itself, and e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.dense import MAX_BYTES, dense_release
+from dpspectral.moments import private_count
 from dpspectral.power import Result, power_method
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
+from dpspectral.source import chosen_noise, restarted
 
 _SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
 _SCARCE = 0.5  # μ below which a user's catalogue gets twice as much
+_COUNT_SHARE = 0.01  # of μ², for the number of users where it is private
 _FEW = 4  # with at most this many items per component there is nothing to gain from choosing among them
 
 
@@ -36,7 +43,7 @@ def decompose(
     start: str | None = None,
     momentum: float | None = None,
     ledger: Ledger | None = None,
-    users: int | None = None,
+    users: int | str | None = None,
     random_state: int | None = None,
     noise: NotPrivate | None = None,
     threads: int | None = None,
@@ -54,8 +61,13 @@ def decompose(
         Choose popular items first with a share of the budget; None keeps all of them.
     oversampling, iterations, start, momentum : optional
         Of the power method, which is chosen where one of them is given.
+    users : int or "private", optional
+        How many there are, for an open floor (and to warn about a large δ). Under `Interaction` the number of rows is
+        public and serves where nothing is said. If rows are just the users who occur in a list of interactions, their
+        number is a fact about single interactions: declare a number, or say "private" to release it with 1% of the
+        budget.
     progress : callable(text, fraction), optional
-    ledger, users, random_state, noise, threads : as in `power_method`
+    ledger, random_state, noise, threads : as in `power_method`
 
     Returns
     -------
@@ -79,6 +91,7 @@ def decompose(
     pattern = isinstance(unit, PatternUnit)
     source = callable(getattr(type(data), "answer", None))
     n = int(data.n) if source else int(checks.matrix(data).shape[1])
+    start = None if start == "auto" else start
     given = {"oversampling": oversampling, "iterations": iterations, "start": start, "momentum": momentum}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     rank = checks.integer("rank", rank, low=1, high=n)
@@ -93,13 +106,22 @@ def decompose(
     if method == "auto":
         method, why = _method(pattern, source, n, catalogue, bool(options))
         words.append(why)
+    if method == "dense" and not pattern:
+        raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')
+    if method == "dense" and options:
+        raise ValueError(f'{", ".join(options)}: for method="power" only; the dense release does not iterate')
+    checks.optional_integer("random_state", random_state, low=0)
+    checks.optional_integer("threads", threads, low=1, high=1024)
+    own_budget = ledger is None
+    if isinstance(users, str):
+        checks.choice("users", users, ("private",))
+        users = None
+        if isinstance(unit, Interaction) and unit.floor is None and catalogue is not None and not source:
+            ledger = opened(budget, ledger)
+            users, budget = _count(checks.matrix(data), unit, budget, ledger, noise)
+            words.append(f"About {users} users were counted with {_COUNT_SHARE:.0%} of the budget.")
     if method == "dense":
-        if not isinstance(unit, PatternUnit):
-            raise ValueError(
-                f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"'
-            )
-        if options:
-            raise ValueError(f'{", ".join(options)}: for method="power" only; the dense release does not iterate')
+        assert isinstance(unit, PatternUnit)
         result = dense_release(
             data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
             random_state=random_state, noise=noise, threads=threads, progress=progress,
@@ -110,8 +132,24 @@ def decompose(
             random_state=random_state, noise=noise, threads=threads, **options,
             progress=None if progress is None else lambda number, part: progress(f"iteration {number}", part),
         )  # fmt: skip
+    result.settings["own_budget"] = own_budget
     result.settings["reason"] = " ".join([*words, *_outcome(result, unit, n)])
     return result
+
+
+def _count(
+    data: Any, unit: Interaction, budget: Budget, ledger: Ledger, noise: NotPrivate | None
+) -> tuple[int, Budget]:
+    """The number of users who have an item, with noise, and the rest of the budget.
+
+    Neighbours: one interaction more or less, or exchanged. At most one user comes or goes with it: sensitivity 1.
+    """
+    ledger.require(unit.relation, budget.mu)  # all of it fits, or nothing is released
+    rows = unit.enforce(data)
+    present = int(np.count_nonzero(np.diff(rows.indptr))) if sp.issparse(rows) else int((rows != 0).any(axis=1).sum())
+    mu = budget.mu * math.sqrt(_COUNT_SHARE)
+    count = private_count(present, unit.relation, mu, ledger, chosen_noise(restarted(noise)))
+    return count, budget.part(1 - _COUNT_SHARE)
 
 
 def automatic_catalogue(unit: PatternUnit, n: int, rank: int, mu: float) -> PrivateCatalogue | None:
@@ -155,7 +193,10 @@ def _outcome(result: Result, unit: Unit, n: int) -> list[str]:
     words = []
     found = result.catalogue
     if found is not None:
-        words.append(f"{len(found.chosen)} of {n} items stand clear of the noise and were kept.")
+        if len(found.chosen) == n:
+            words.append(f"All {n} items were kept.")
+        else:
+            words.append(f"{len(found.chosen)} of {n} items were kept: the most popular by the noisy figures.")
         if isinstance(unit, Interaction) and unit.floor is None:
             words.append(
                 f"The floor {found.floor} balances noise against the bias of weighing down users with few items."

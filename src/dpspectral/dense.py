@@ -113,8 +113,9 @@ def dense_release(
         _grid_bits(source.n, check_sigma(trial.sensitivity / (mu * math.sqrt(1 - catalogue.share))))
         largest = None if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
         chosen = choose(
-            source, catalogue, rank, mu=mu, ledger=book, method="dense", releases=NOISE_RELEASES, largest=largest
-        )
+            source, catalogue, rank, mu=mu, ledger=book, method="dense", releases=NOISE_RELEASES, largest=largest,
+            users=users,
+        )  # fmt: skip
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     matrix = _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
     automatic = catalogue is not None and catalogue.items is None
@@ -147,12 +148,12 @@ class _NoisyMatrix:
         self.scale = rounding.scale
         self.noise_std = float(sigma * rounding.scale / math.sqrt(2))
         self.gram = BinaryGram(source.data, rounding.table, threads=source.threads)
-        keyed = source.noise.keyed()
-        self.bits = _grid_bits(self.n, sigma * keyed.scale)
+        self.bits = _grid_bits(self.n, sigma * source.noise.scale)
         stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
         what = f"item-item matrix, {self.n} x {self.n}"
         entry = Release(what, unit.relation, rounding.sensitivity, sigma, rounding.scale, source.noise.private)
         ledger.charge(entry)
+        keyed = source.noise.keyed()  # not before the charge
         self.noise = SymmetricNoise(self.n, sigma, keyed, stored=stored, progress=lambda part: tell("noise", part))
 
     def part(self, keep: NDArray[np.int64] | None) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:

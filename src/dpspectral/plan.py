@@ -28,11 +28,11 @@ from dpspectral.decompose import automatic_catalogue
 from dpspectral.dense import MAX_BYTES, NOISE_RELEASES, catalogue_sizes
 from dpspectral.floor import Degrees
 from dpspectral.linalg import orthonormal
-from dpspectral.power import shape, start_matrix
+from dpspectral.power import shape, start_matrix, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.privacy.units import Interaction, PatternUnit
+from dpspectral.privacy.units import Interaction, PatternUnit, User
 from dpspectral.source import float_operator
 
 Reals = NDArray[np.float64]
@@ -174,6 +174,25 @@ class Plan:
     budget: Budget
     unit: PatternUnit
     upload: int | None
+    origin: str  # what the prediction rests on
+
+    @property
+    def options_of_fit(self) -> str:
+        """The recommendation as options of `dpspectral fit`."""
+        if self.recommended is None:
+            return ""
+        best = self.recommended
+        words = [
+            f"--rank {self.rank} --epsilon {self.budget.epsilon:g} --delta {self.budget.delta:g}",
+            "--unit user" if isinstance(self.unit, User) else "",
+            f"--method {'dense' if best.columns is None else 'power'}",
+            f"--oversampling {best.columns - self.rank}" if best.columns is not None else "",
+        ]
+        if best.name.endswith("all items"):
+            words.append(f"--catalogue none --floor {best.floor}")
+        elif self.unit.floor is not None and self.unit.floor > 1:
+            words.append(f"--floor {self.unit.floor}")
+        return " ".join(word for word in words if word)
 
     @property
     def reason(self) -> str:
@@ -182,16 +201,25 @@ class Plan:
             return "No method fits the upload limit: allow more bytes per party, or ask for fewer components."
         best = self.recommended
         kind = "dense release" if best.columns is None else f"power method with {best.columns} columns"
-        seen = "all" if best.ratio < 1 else "not all"
+        least = min(option.error for option in self.options if option.fits)
+        if best.error > 0.97:
+            expected = "nothing but noise can be expected: more budget, more users or fewer items are needed"
+        elif best.ratio < 1:
+            expected = "all components can be expected"
+        else:
+            expected = "not all components can be expected"
         words = [
-            f"{best.name}: a {kind} on {best.items} items has the smallest predicted error, {best.error:.2f}, "
-            "or is the fastest within 5% of it."
+            f"{best.name}: a {kind} on {best.items} items "
+            + (
+                "has the smallest predicted error"
+                if best.error == least
+                else "is the fastest of the most accurate ones"
+            )
+            + f" (predicted error {best.error:.2f})."
         ]
         if self.upload is not None:
             words.append(f"Each party would send {best.upload / 1e6:.3g} MB.")
-        words.append(
-            f"Noise is {best.ratio:.2g} times the {self.rank}-th eigenvalue: {seen} components can be expected."
-        )
+        words.append(f"Noise is {best.ratio:.2g} times eigenvalue number {self.rank}: {expected}.")
         return " ".join(words)
 
 
@@ -235,6 +263,10 @@ def plan(
         per_user = checks.real("per_user", per_user, low=0, high=items)
     guess = min(50.0, items / 3)
     known = typical(items, per_user or guess) if public is None else public.with_items(items, per_user)
+    origin = known.source
+    if public is not None and known is not public:
+        origin += f", stretched from {len(public.popularity)} items and {public.per_user:.3g} interactions per user"
+    warn_large_delta(budget, users)
     builder = _Builder(users, items, rank, budget, unit, known, upload)
     options = []
     if isinstance(unit, Interaction):
@@ -246,7 +278,7 @@ def plan(
     least = min((option.error for option in possible), default=0.0)
     alike = [option for option in possible if option.error <= _ALIKE * least]
     best = min(alike, key=lambda option: option.seconds, default=None)
-    return Plan(tuple(options), best, known, users, rank, budget, unit, upload)
+    return Plan(tuple(options), best, known, users, rank, budget, unit, upload, origin)
 
 
 class _Builder:
@@ -473,7 +505,7 @@ def option_cells(option: Option) -> list[str]:
     return [
         f"{option.items:,}",
         str(option.floor),
-        f"{option.ratio:.2f}",
+        f"{option.ratio:.2f}" if option.ratio < 100 else f"{option.ratio:.0e}",
         f"{option.error:.2f}",
         _size(option.memory),
         f"{option.seconds:.2g} s" if option.seconds < 100 else f"{option.seconds / 60:,.0f} min",

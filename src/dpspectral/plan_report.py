@@ -25,10 +25,11 @@ def html(found: Plan) -> str:
             report.paragraph(
                 f"{found.users:,} users, {len(found.stand_in.popularity):,} items, rank {found.rank}, "
                 f"ε = {found.budget.epsilon:g}, δ = {found.budget.delta:g} (μ = {found.budget.mu:.4g}). "
-                f"Protected: {found.unit.describe()}. Stand-in for the data: {found.stand_in.source}."
+                f"Protected: {found.unit.describe()}. Stand-in for the data: {found.origin}."
             ),
             report.heading("Recommendation"),
             report.paragraph(found.reason),
+            *([report.paragraph(f"dpspectral fit DATA {found.options_of_fit}")] if found.recommended else []),
             report.table(header, rows),
             report.picture(
                 report.svg(draw(found)),

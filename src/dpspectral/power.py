@@ -28,7 +28,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
 from dpspectral.privacy.ledger import Ledger, opened
-from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.source import Curator, Source, float_operator, restarted
 
@@ -222,7 +222,9 @@ def power_method(
     ledger : Ledger, optional
         A total that several calls share. Without one, this call is its own budget.
     users : int, optional
-        Declared number of users, used to warn about a large δ.
+        Declared number of users, used to warn about a large δ and, with an open floor, to choose it. Without it the
+        number of rows serves: under `Interaction` it is public, so rows must not be made from the interactions alone
+        (see `decompose`).
     random_state : int, optional
         Seed of the public start X⁰. The noise takes no seed.
     noise : NotPrivate, optional
@@ -266,6 +268,7 @@ def power_method(
         start=start,
         momentum=momentum,
         catalogue=catalogue,
+        users=users,
         random_state=random_state,
         progress=progress,
         extra_bits=extra_bits,
@@ -298,13 +301,14 @@ def run(
     start: str = "auto",
     momentum: float = 0.0,
     catalogue: PrivateCatalogue | None = None,
+    users: int | None = None,
     random_state: int | None = None,
     progress: Progress | None = None,
     extra_bits: int = 0,
 ) -> Result:
     """Spend exactly μ on power iterations with a source. `power_method` with everything decided."""
     checks.integer("extra_bits", extra_bits, low=0, high=24)
-    if checks.real("momentum", momentum, low=-1, high=1) < 0:
+    if not 0 <= checks.real("momentum", momentum) < 1:
         raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of (iteration, fraction), got {progress!r}")
@@ -314,7 +318,10 @@ def run(
     found: Catalogue | None = None
     if catalogue is not None:
         assert isinstance(source, Curator)
-        chosen = choose(source, catalogue, rank, mu=mu, ledger=ledger, method="power", releases=float(iterations or 2))
+        _refuse_early(source, mu * math.sqrt((1 - catalogue.share) / (iterations or 2)), extra_bits)
+        chosen = choose(
+            source, catalogue, rank, mu=mu, ledger=ledger, method="power", releases=float(iterations or 2), users=users
+        )
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     p, count = shape(source.unit, source.n, rank, oversampling, iterations)
     X = start_matrix(start, source.n, p, random_state, None if found is None else found.popularity[found.chosen])
@@ -343,6 +350,15 @@ def run(
     if found is not None:
         components = found.spread(components)
     return Result(components, eigenvalues, ledger, source.unit.describe(), settings, found)
+
+
+def _refuse_early(source: Source, mu: float, extra_bits: int) -> None:
+    """Noise that cannot be drawn is refused before a catalogue is paid for: tried on a unit vector, the longest row."""
+    unit = source.unit.with_floor(source.unit.floor or 1) if isinstance(source.unit, PatternUnit) else source.unit
+    X = np.zeros((source.n, 1))
+    X[0] = 1.0
+    rounding = unit.rounding(Iterate(X, DEFAULT_BITS + extra_bits), ROUNDING_LOSS * 2.0**-extra_bits)
+    check_sigma(rounding.sensitivity / mu)
 
 
 def plain_power_method(

@@ -6,6 +6,7 @@ The loop in power.py does not know where data lives. Here is the trusted curator
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -83,6 +84,19 @@ def restarted(noise: NotPrivate | None) -> NotPrivate | None:
     return noise.restarted() if isinstance(noise, NotPrivate) else noise
 
 
+def _in_twentieths(progress: Callable[[float], None]) -> Callable[[float], None]:
+    """Reports 1/20, 2/20, … 1, each once: exact fractions would tell how many rows there are."""
+    told = 0
+
+    def tell(fraction: float) -> None:
+        nonlocal told
+        while told < min(math.floor(20 * fraction), 20):
+            told += 1
+            progress(told / 20)
+
+    return tell
+
+
 class Curator:
     """One trusted holder of all rows. The data is checked here and then used in place: leave it unchanged.
 
@@ -137,7 +151,7 @@ class Curator:
         with one_thread_if_small(*X.shape):
             rounding = self.unit.rounding(X, loss)  # from public X alone
         sigma = check_sigma(rounding.sensitivity / mu)
-        product = self.operator(X).product(X.integers, rounding.shift, progress)
+        product = self.operator(X).product(X.integers, rounding.shift, _in_twentieths(progress))
         entry = Release(what, self.unit.relation, rounding.sensitivity, sigma, rounding.scale, self.noise.private)
         ledger.charge(entry)
         product += self.noise.rounded_gaussian(sigma, product.shape)

@@ -98,6 +98,11 @@ class Budget:
         """The exact Gaussian-DP parameter of this budget."""
         return mu_from_epsilon(self.epsilon, self.delta)
 
+    def part(self, share: float) -> Budget:
+        """The budget with this share of μ² and the same δ."""
+        mu = self.mu * math.sqrt(checks.real("share", share, low=0, high=1))
+        return Budget(epsilon_from_mu(mu, self.delta), self.delta)
+
     def noise_multiplier(self, releases: int = 1) -> float:
         """Noise standard deviation per unit of sensitivity when the budget is shared by equal releases: √L/μ."""
         return math.sqrt(checks.integer("releases", releases, low=1)) / self.mu

@@ -36,6 +36,7 @@ class Noise(Protocol):
     """Where integer noise comes from."""
 
     private: bool
+    scale: float  # the standard deviation is sigma times this: 1, except for tests
 
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Independent samples of round(N(0, sigma²))."""
@@ -78,6 +79,7 @@ class SecureNoise:
     """Noise nobody can reproduce: every call draws fresh keys from the operating system. It takes no seed."""
 
     private = True
+    scale = 1.0
 
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         return _sample(sigma, shape, iter(_aes_bytes, None))

@@ -144,8 +144,8 @@ class PatternUnit(Unit):
         """The floor, which must have been given or chosen by now."""
         if self.floor is None:
             raise ValueError(
-                "the floor is not known: give one, Interaction(floor=...), or a catalogue that chooses it from "
-                "released degrees (catalogue=PrivateCatalogue()), or call decompose"
+                "the floor is not known: give one, Interaction(floor=...) or --floor, or a catalogue that chooses it "
+                "from released degrees, catalogue=PrivateCatalogue() or --catalogue auto"
             )
         return self.floor
 

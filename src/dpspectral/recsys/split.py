@@ -1,7 +1,8 @@
-"""Train parts for studies: each user keeps ⌊0.8·degree⌋ of their items, drawn with a public seed."""
+"""Train and test parts for studies: each user keeps ⌊0.8·degree⌋ of their items, drawn with a public seed."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +10,85 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dpspectral.recsys.datasets import load_public
+from dpspectral.recsys.tables import DataError
+
+
+@dataclass(frozen=True)
+class Split:
+    """Train and test interactions of the same users (rows) and items (columns).
+
+    Users and items without a train interaction are dropped, and with them what the test part says about them.
+    """
+
+    train: sp.csr_array
+    test: sp.csr_array
+
+
+def split(
+    user: NDArray[Any], item: NDArray[Any], *, test: NDArray[Any] | None = None, share: float = 0.8, seed: int = 0
+) -> Split:
+    """Split a list of pairs; `test` marks the test pairs where the source has a split of its own."""
+    user = np.unique(user, return_inverse=True)[1]
+    item = np.unique(item, return_inverse=True)[1]
+    if test is None:
+        order = np.lexsort((np.random.default_rng(seed).random(len(user)), user))
+        user, item = user[order], item[order]
+        degree = np.bincount(user)
+        place = np.arange(len(user)) - np.repeat(np.cumsum(degree) - degree, degree)
+        test = place >= np.repeat(np.floor(share * degree), degree)
+    shape = (int(user.max()) + 1, int(item.max()) + 1)
+    parts = [sp.csr_array((np.ones(part.sum()), (user[part], item[part])), shape=shape) for part in (~test, test)]
+    columns = np.asarray(parts[0].sum(axis=0)).ravel() > 0
+    rows = np.asarray(parts[0].sum(axis=1)).ravel() > 0
+    train, held = (part[:, columns][rows].tocsr() for part in parts)
+    return Split(train, held)
+
 
 def train_part(user: NDArray[Any], item: NDArray[Any], share: float = 0.8, seed: int = 0) -> sp.csr_array:
-    """The train matrix of a list of pairs; users and items left without interactions are dropped."""
-    order = np.lexsort((np.random.default_rng(seed).random(len(user)), user))
-    user, item = user[order], item[order]
-    _, start, degree = np.unique(user, return_index=True, return_counts=True)
-    place = np.arange(len(user)) - np.repeat(start, degree)
-    keep = place < np.repeat(np.floor(share * degree), degree)
-    return _without_empty(user[keep], item[keep])
+    """The train matrix of a list of pairs."""
+    return split(user, item, share=share, seed=seed).train
+
+
+def load_split(path: Path, seed: int = 0) -> Split:
+    """The split of a data set for studies, all of it declared public.
+
+    An .npz with arrays user, item and perhaps split (0 train, 1 test), a folder with `train.txt` and `test.txt`, or any
+    file that `load` reads. Where the source has no split of its own, one is made.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _published(path)
+    if path.suffix == ".npz":
+        with np.load(path) as file:
+            if {"user", "item", "split"} <= set(file.files):
+                return split(file["user"], file["item"], test=file["split"] != 0)
+    pairs = sp.coo_array(load_public(path).matrix)
+    return split(pairs.row, pairs.col, seed=seed)
+
+
+def _published(folder: Path) -> Split:
+    """`train.txt` and `test.txt`: both name users and items in the same way."""
+    users, items, parts = [], [], []
+    for number, name in enumerate(("train.txt", "test.txt")):
+        file = folder / name
+        if not file.is_file():
+            raise DataError(f"{folder}: no {name}; expected a folder with train.txt and test.txt, or a data file")
+        for line, text in enumerate(file.read_text().splitlines(), start=1):
+            try:
+                values = [int(word) for word in text.split()]
+            except ValueError:
+                raise DataError(
+                    f"{file}, line {line}: expected a user's number and the numbers of their items, separated by blanks"
+                ) from None
+            users += values[:1] * (len(values) - 1)
+            items += values[1:]
+            parts += [number == 1] * (len(values) - 1)
+    if not users:
+        raise DataError(f"{folder}: train.txt and test.txt hold no interactions")
+    return split(np.array(users), np.array(items), test=np.array(parts))
 
 
 def load_train(path: Path) -> sp.csr_array:
-    """The train part of an .npz with arrays user and item: its own split where it has one, else `train_part`."""
-    with np.load(path) as file:
-        user, item = file["user"], file["item"]
-        if "split" not in file.files:
-            return train_part(user, item)
-        keep = file["split"] == 0
-    return _without_empty(user[keep], item[keep])
-
-
-def _without_empty(user: NDArray[Any], item: NDArray[Any]) -> sp.csr_array:
-    R = sp.csr_array((np.ones(len(user)), (user, item)))
-    R = R[:, np.asarray(R.sum(axis=0)).ravel() > 0]
-    return R[np.asarray(R.sum(axis=1)).ravel() > 0].tocsr()
+    """The train part of a data set."""
+    return load_split(path).train

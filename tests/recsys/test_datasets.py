@@ -1,5 +1,8 @@
 """Reading files: every format gives the same matrix, every wrong file says where and what was expected."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -45,6 +48,10 @@ def lines(separator, rating=None, header=None, end="\n"):
         "\ufeff" + lines(","),
         lines(",").replace("u1,c", '"u1","c"'),
         lines(",").replace(",", " , "),
+        lines(" "),
+        lines(" ", "7"),
+        lines("\t", "0.8\t1\t3/7/96 0:00:00"),
+        lines(",", "0.8,1,1996", header="Person_ID,Movie_ID,Score,Weight,Modified"),
     ],
 )
 def test_text_formats_give_the_same_matrix(tmp_path, items, text):
@@ -131,8 +138,10 @@ def test_arrays_matrices_and_numbers(tmp_path, items):
         ("u1,a\nu1,\n", "line 2: empty user or item"),
         ("u1,a\nu1,q\n", "line 2: item 'q' is not in the catalogue"),
         ("who,what\nu1,a\n", "line 1: item 'what' .*--header"),
-        ("u1 a\n", "line 1: 'u1 a' has no separator; expected user,item"),
-        ("u1,a,1,2,3\n", "line 1: 5 field"),
+        ("u1\n", "line 1: 'u1' is not a number; expected user,item"),
+        ("u1::a::1::2::3::4\n", "line 1: 6 field"),
+        ("u1 a\nu2 b 3\n", "line 1: 'u1' is not a number; .*a user's number followed by the numbers of their items"),
+        ("u1,a,1,2,3,4\n", "line 1: 'u1' is not a number; .*a row of ratings"),
         ("", "the file is empty"),
         ("user,item\n", "no interactions found"),
         (b"u1,a\n\xff\xfe,b\n", "not UTF-8"),
@@ -196,3 +205,84 @@ def test_catalogue_with_a_repeated_or_no_item_is_refused(tmp_path):
         (tmp_path / "bad.txt").write_text(content)
         with pytest.raises(DataError, match=message):
             load(text, items=str(tmp_path / "bad.txt"))
+
+
+def test_lists_of_items_are_read_user_by_user(tmp_path):
+    """As in train.txt and test.txt of LightGCN; a user may have no item."""
+    table = load(write(tmp_path, "0 0 2\n1 1\n2\n3 0 1\n", "train.txt"), items="3")
+    assert (table.matrix.toarray() == MATRIX).all()
+    same = load(write(tmp_path, "0 0\n0 2\n1 1\n3 0\n3 1\n", "train.txt"), items="3")
+    assert (same.matrix.toarray() == MATRIX).all()
+    with pytest.raises(DataError, match="line 2: item '9' is not in the catalogue 3"):
+        load(write(tmp_path, "0 0 2 1\n1 9\n", "train.txt"), items="3")
+    with pytest.raises(DataError, match="no rating"):
+        load(write(tmp_path, "0 0 2 1\n1 1\n", "train.txt"), items="3", min_rating=2)
+    with pytest.raises(DataError, match="no header"):
+        load(write(tmp_path, "0 0 2 1\n1 1\n", "train.txt"), items="3", header=True)
+
+
+RATINGS = "2,1.5,99,-3,99,99\n1,99,9,99,99,99\n3,0,2.5,99,99,1\n"
+RATED = [[1, 0, 1, 0, 0], [0, 1, 0, 0, 0], [1, 1, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("text", [RATINGS, RATINGS.replace(",", "\t")])
+def test_rows_of_ratings_need_no_catalogue(tmp_path, text):
+    table = load(write(tmp_path, text))
+    assert (table.matrix.toarray() == RATED).all()
+    assert table.catalogue == "columns of the matrix"
+    assert "not used" in table.notes[0]
+    assert load(write(tmp_path, text), min_rating=1).matrix.sum() == 4
+    with pytest.raises(DataError, match="no pair has the minimum rating"):
+        load(write(tmp_path, text), min_rating=50)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (RATINGS + "1,99,9,99,99\n", r"line 4: 5 field\(s\), the lines above have 6"),
+        (RATINGS + "2,99,9,99,99,99\n", "line 4: 1 ratings, but the first field says 2"),
+        (RATINGS + "1,99,x,99,99,99\n", "line 4: 'x' is not a number"),
+        (RATINGS + "1,99,inf,99,99,99\n", "line 4: a rating that is not a finite number"),
+    ],
+)
+def test_malformed_rows_of_ratings_name_the_line(tmp_path, text, message):
+    with pytest.raises(DataError, match=message):
+        load(write(tmp_path, text))
+
+
+def test_excel_sheets_of_ratings_are_read(tmp_path):
+    table = load(Path(__file__).parent / "files" / "ratings.xls")
+    assert (table.matrix.toarray() == [[1, 0, 1], [0, 1, 0], [1, 1, 1]]).all()
+    with pytest.raises(DataError, match=r"not a readable \.xls"):
+        load(write(tmp_path, "not excel", "bad.xls"))
+
+
+def test_parquet_columns_are_found_by_name(tmp_path, items):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    users, names = zip(*PAIRS, strict=True)
+    file = tmp_path / "ratings.parquet"
+    pq.write_table(pa.table({"userId": users, "movieId": names, "rating": [5.0, 5, 5, 5, 1, 5], "t": [0] * 6}), file)
+    assert (load(file, items=items).matrix.toarray() == MATRIX).all()
+    assert load(file, items=items, min_rating=2).matrix.sum() == 4
+    pq.write_table(pa.table({"user": [4, 4, 9], "item": [0, 2, 1]}), file)
+    assert (load(file, items="3").matrix.toarray() == [[1, 0, 1], [0, 1, 0]]).all()
+    for columns, message in [
+        ({"user": [1], "thing": [2]}, r"no column of items among \['user', 'thing'\]"),
+        ({"user": [1], "user_id": [1], "item": [2]}, "more than one column of users"),
+        ({"user": [1, None], "item": [2, 3]}, r"column 'user' has 1 empty cell"),
+        ({"user": [1.5], "item": [2]}, "whole numbers or text"),
+    ]:
+        pq.write_table(pa.table(columns), file)
+        with pytest.raises(DataError, match=message):
+            load(file, items="from-data")
+    with pytest.raises(DataError, match="not a readable Parquet"):
+        load(write(tmp_path, "not parquet", "bad.parquet"), items=items)
+
+
+@pytest.mark.parametrize(("module", "name"), [("pyarrow", "x.parquet"), ("xlrd", "x.xls")])
+def test_a_missing_reader_says_what_to_install(tmp_path, monkeypatch, module, name):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(DataError, match=r"pip install 'dpspectral\[files\]'"):
+        load(write(tmp_path, "", name), items="3")
