@@ -4,39 +4,99 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from dpspectral import Budget
-from dpspectral.baselines import balcan2016, closed_form_multiplier, closed_form_true_epsilon, nicolas2025
+from dpspectral import Budget, baselines
+from dpspectral.baselines import analyze_gauss2014, closed_form_multiplier, closed_form_true_epsilon, nicolas2025
+from dpspectral.privacy.budget import epsilon_from_mu
 
 
 def sine(U, V):
     return float(np.linalg.norm(U - V @ (V.T @ U), 2))
 
 
-@pytest.mark.parametrize(
-    ("method", "sensitivity"),
-    [
-        (nicolas2025, lambda X: math.sqrt(2) * np.linalg.norm(X, axis=1).max()),
-        (balcan2016, lambda X: math.sqrt(2) * math.sqrt(X.shape[1]) * np.abs(X).max()),
-    ],
-)
-def test_baseline_is_its_formula(ratings, method, sensitivity):
+def paper_matrix(ratings):
     R = ratings.toarray().astype(float)
-    degree = R.sum(axis=1)
-    A = sum(np.outer(row, row) / d for row, d in zip(R, degree, strict=True) if d > 0)
+    return sum(np.outer(row, row) / d for row, d in zip(R, R.sum(axis=1), strict=True) if d > 0)
+
+
+def signed_qr(Y):
+    Q, T = np.linalg.qr(Y)
+    return Q * np.sign(np.diagonal(T))
+
+
+LOG = math.log(1e6)  # 1/δ
+ENTRY = lambda X: math.sqrt(2) * math.sqrt(X.shape[1]) * np.abs(X).max()  # noqa: E731
+# Noise of one entry at ε = 20, δ = 1e-6, L = 3, for X and s parties, written out from each source.
+FORMULAS = {
+    "hardt_price2014": lambda X, s: math.sqrt(2) * np.abs(X).max() * math.sqrt(4 * X.shape[1] * 3 * LOG) / 20,
+    "balcan2016": lambda X, s: ENTRY(X) * math.sqrt(4 * 3 * LOG) / 20,
+    "balcan2016_public_channels": lambda X, s: math.sqrt(s) * ENTRY(X) * math.sqrt(4 * 3 * LOG) / 20,
+    "fedpower2024": lambda X, s: (
+        math.sqrt(2 * s) * math.sqrt(X.shape[1]) * (3 / 20) * math.sqrt(2 * math.log(1.25 * 3 / 1e-6))
+    ),
+    "nicolas2025": lambda X, s: math.sqrt(2) * np.linalg.norm(X, axis=1).max() * math.sqrt(4 * 3 * LOG) / 20,
+}
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_baseline_is_its_formula(ratings, name):
+    A = paper_matrix(ratings)
     noise = np.random.default_rng(8)
-    sigma = math.sqrt(4 * 3 * math.log(1e6)) / 20
-
-    def signed_qr(Y):
-        Q, T = np.linalg.qr(Y)
-        return Q * np.sign(np.diagonal(T))
-
     X = signed_qr(np.random.default_rng(7).standard_normal((80, 4)))
     for _ in range(3):
-        X = signed_qr(A @ X + sensitivity(X) * sigma * noise.standard_normal(X.shape))
-    found = method(ratings, 4, epsilon=20, delta=1e-6, random_state=7, noise_seed=8)
+        X = signed_qr(A @ X + FORMULAS[name](X, 9) * noise.standard_normal(X.shape))
+    found = getattr(baselines, name)(ratings, 4, epsilon=20, delta=1e-6, parties=9, random_state=7, noise_seed=8)
     assert sine(found.components, X) < 1e-8
     assert not found.private
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_exact_calibration_changes_the_multiplier_only(ratings, name):
+    """√L/μ in place of the published multiplier; its true ε is then the nominal one."""
+    method = getattr(baselines, name)
+    options = {"epsilon": 20, "delta": 1e-6, "parties": 9, "random_state": 7, "noise_seed": 8}
+    found = method(ratings, 4, calibration="exact", **options)
+    assert found.true_epsilon == pytest.approx(20)
+    published = FORMULAS[name](np.eye(80)[:, :4], 9)
+    baseline = method.__self__
+    own = baseline.noise_multiplier(20, 1e-6, 3)
+    assert baseline.sensitivity(np.eye(80)[:, :4]) * own * baseline.spread(9) == pytest.approx(published)
+    assert method(ratings, 4, **options).true_epsilon == pytest.approx(epsilon_from_mu(math.sqrt(3) / own, 1e-6))
+
+
+@pytest.mark.parametrize("name", ["balcan2016_public_channels", "fedpower2024"])
+def test_noise_of_every_party_needs_their_number(ratings, name):
+    with pytest.raises(ValueError, match="parties is missing"):
+        getattr(baselines, name)(ratings, 4, epsilon=1, delta=1e-6)
+
+
+@pytest.mark.parametrize("calibration", ["published", "exact"])
+def test_analyze_gauss_is_its_formula(ratings, calibration):
+    std = math.sqrt(2 * math.log(1.25e6)) / 9 if calibration == "published" else 1 / Budget(9, 1e-6).mu
+    upper = np.triu(np.random.default_rng(3).standard_normal((80, 80)))
+    noise = upper + upper.T - np.diag(np.diagonal(upper))
+    values, vectors = np.linalg.eigh(paper_matrix(ratings) + std * noise)
+    found = analyze_gauss2014(ratings, 4, epsilon=9, delta=1e-6, calibration=calibration, noise_seed=3)
+    assert found.eigenvalues == pytest.approx(values[::-1][:4])
+    assert sine(found.components, vectors[:, ::-1][:, :4]) < 1e-6
+    assert found.true_epsilon == pytest.approx(epsilon_from_mu(1 / std, 1e-6))
+
+
+def test_analyze_gauss_protects_one_interaction_with_sensitivity_one(ratings):
+    """Δ of the upper triangle is at most that of A, which is 1 for a floor of 1."""
+    R = ratings.toarray()
+    rng = np.random.default_rng(0)
+    largest = 0.0
+    for user, item in zip(*map(list, R[6:60].nonzero()), strict=True):
+        if rng.random() < 0.2:
+            one, two = R[6:60].astype(float), R[6:60].astype(float)
+            two[user, item] = 0
+            change = [np.triu(M.T @ (M / np.maximum(M.sum(axis=1), 1)[:, None])) for M in (one, two)]
+            largest = max(largest, np.linalg.norm(change[0] - change[1]))
+    assert 0 < largest <= 1
+    with pytest.raises(MemoryError, match="more than 16384"):
+        analyze_gauss2014(sp.csr_array((3, 20_000), dtype=bool), 2, epsilon=1, delta=1e-6)
 
 
 @pytest.mark.parametrize(

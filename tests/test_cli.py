@@ -298,3 +298,58 @@ def test_fit_without_floor_or_catalogue_is_refused_before_anything_is_released(f
     assert result.exit_code == 1
     assert "floor" in result.output
     assert not (files / "basis.npz").exists()
+
+
+@pytest.fixture
+def basis(files):
+    assert fit(files, "--users", 300).exit_code == 0
+    return files / "basis.npz"
+
+
+def test_recommend_lists_new_items_for_users_by_name(files, basis):
+    result = call("recommend", basis, files / "ratings.csv", "--top", 3, "--user", "u7", "--user", "u9")
+    assert result.exit_code == 0, result.output
+    lines = [line.split(",") for line in result.stdout.splitlines()]
+    assert lines[0] == ["user", "rank", "item"]
+    assert {line[0] for line in lines[1:]} == {"u7", "u9"}
+    assert [line[1] for line in lines[1:4]] == ["1", "2", "3"]
+    owned = {tuple(line.split(",")[:2]) for line in (files / "ratings.csv").read_text().splitlines()}
+    assert not owned & {(line[0], line[2]) for line in lines[1:]}
+    out = files / "lists.csv"
+    everyone = call("recommend", basis, files / "ratings.csv", "--filter", "bspm", "--out", out)
+    assert everyone.exit_code == 0, everyone.output
+    assert "for its user only" in everyone.output
+    assert len({line.split(",")[0] for line in out.read_text().splitlines()[1:]}) > 280
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--user", "nobody"), "--user nobody does not occur"),
+        (("--alpha", "-1"), "alpha"),
+        (("--out", "basis.npz"), "is the input"),
+        (("--out", "missing/x.csv"), "does not exist"),
+    ],
+)
+def test_recommend_explains_what_is_wrong(files, basis, options, message, monkeypatch):
+    monkeypatch.chdir(files)
+    before = basis.read_bytes()
+    result = call("recommend", basis, files / "ratings.csv", *options)
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert basis.read_bytes() == before
+
+
+def test_score_says_that_it_is_not_private_and_shows_popularity_beside_it(files, basis):
+    lines = (files / "ratings.csv").read_text().splitlines(keepends=True)
+    body = [line for line in lines if not line.startswith("user")]
+    (files / "train.csv").write_text("".join(body[::2]))
+    (files / "test.csv").write_text("".join(body[1::2]))
+    result = call("score", basis, files / "train.csv", files / "test.csv")
+    assert result.exit_code == 0, result.output
+    assert "not private" in result.output
+    assert "released popularity" in result.output
+    facts = json.loads(call("score", basis, files / "train.csv", files / "test.csv", "--json").stdout)
+    assert facts["private"] is False
+    assert 0 < facts["model"]["recall"] <= 1
+    assert set(facts["popularity"]) == {"recall", "ndcg"}

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from scipy.sparse.linalg import eigsh, svds
 
-from dpspectral import Budget, Interaction, NotPrivate, User, decompose, power_method
+from dpspectral import Budget, Interaction, NotPrivate, PrivateRecommender, User, decompose, power_method
 from dpspectral.baselines import nicolas2025
 from dpspectral.experiments import frontier
 from dpspectral.plan import plan, stand_in
+from dpspectral.recsys.filters import ExactFilters, gf_cf
 from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.recsys.split import load_train, train_part
+from dpspectral.recsys.private_filters import PrivateFilters
+from dpspectral.recsys.ranking import evaluate
+from dpspectral.recsys.split import load_split, load_train, train_part
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 RANK, SEEDS = 32, 3
@@ -94,6 +99,7 @@ def test_planned_noise_is_the_noise_of_a_run_on_ml1m(ml1m, unit, epsilon):
         assert result.settings["noise_std"] == pytest.approx(planned[f"{method}, catalogue"], rel=0.05), method
 
 
+@pytest.mark.filterwarnings("ignore:delta=")  # 1/items² is large on sets with few items
 @pytest.mark.parametrize("name", ["ml-1m", "eachmovie_sub5k", "ml-100k", "lastfm-hetrec", "jester1", "msweb"])
 def test_plans_agree_with_the_recorded_frontier(data_dir, name):
     """With the set itself declared public: noise to 5% wherever the recorded runs agree on it that well themselves (at
@@ -120,3 +126,70 @@ def test_plans_agree_with_the_recorded_frontier(data_dir, name):
                 if a > 1.1 * b and a - da > b + db:
                     assert found[worse].error > found[better].error, (prefix, epsilon, worse, better)
     assert levels >= 20  # of 28
+
+
+@pytest.fixture(scope="module")
+def ml1m_split(data_dir):
+    return load_split(data_dir / "ml-1m.npz")
+
+
+def test_gf_cf_has_the_recall_of_a_direct_implementation(ml1m_split):
+    """Written out with scipy alone: normalise, decompose, multiply, rank."""
+    train, test = ml1m_split.train, ml1m_split.test
+    users, items = np.asarray(train.sum(axis=1)).ravel(), np.asarray(train.sum(axis=0)).ravel()
+    normalised = sp.diags_array(users**-0.5) @ train @ sp.diags_array(items**-0.5)
+    vectors = svds(normalised, k=RANK, random_state=0)[2].T
+    hits, possible = 0.0, 0
+    for start in range(0, len(users), 1000):
+        rows = train[start : start + 1000]
+        scores = (rows @ normalised.T @ normalised).toarray()
+        scores += 0.3 * (rows @ (vectors / np.sqrt(items)[:, None])) @ (vectors * np.sqrt(items)[:, None]).T
+        scores[rows.toarray() > 0] = -np.inf
+        found = np.argsort(-scores, axis=1)[:, :20]
+        held = test[start : start + 1000].toarray()
+        counts = held.sum(axis=1)
+        hits += (np.take_along_axis(held, found, axis=1).sum(axis=1)[counts > 0] / counts[counts > 0]).sum()
+        possible += (counts > 0).sum()
+    filters = ExactFilters(train, RANK)
+    recall = evaluate(lambda rows: gf_cf(filters, rows), train, test).recall
+    assert recall == pytest.approx(hits / possible, abs=1e-6)
+
+
+@pytest.mark.parametrize(("method", "limit"), [("dense", 0.22), ("power", 0.21)])
+def test_private_recall_on_ml1m_at_epsilon_5(ml1m_split, method, limit):
+    """Well above noisy popularity and the paper's basis (with exact degrees for free), mean of 2 seeds."""
+    train, test = ml1m_split.train, ml1m_split.test
+    delta = 1 / train.shape[1] ** 2
+    users = np.random.default_rng(0).permutation(train.shape[0])[:2000]
+    root = np.sqrt(np.asarray(train.sum(axis=0)).ravel())[:, None]
+    ours, popular, paper = [], [], []
+    for seed in range(2):
+        model = PrivateRecommender(
+            RANK, epsilon=5, delta=delta, method=method, noise=NotPrivate(50 + seed), random_state=seed
+        ).fit(train)
+        found = model.evaluate(train, test, users=users)
+        ours.append(found[0].recall)
+        popular.append(found[1].recall)
+        U = nicolas2025(train, RANK, epsilon=5, delta=delta, random_state=seed, noise_seed=seed).components
+        paper.append(evaluate(lambda rows, U=U: (rows @ (U / root)) @ (root * U).T, train, test, users=users).recall)
+    assert np.mean(ours) >= limit
+    assert np.mean(ours) > 1.8 * np.mean(popular)
+    assert np.mean(ours) > 1.3 * np.mean(paper)
+
+
+def test_private_recall_goes_to_that_of_exact_eigenpairs(ml1m_split):
+    """The same filters from exact eigenpairs of A and exact degrees."""
+    train, test = ml1m_split.train, ml1m_split.test
+    users = np.random.default_rng(0).permutation(train.shape[0])[:2000]
+    A = (train.T @ sp.diags_array(1 / np.asarray(train.sum(axis=1)).ravel()) @ train).toarray()
+    values, vectors = eigsh(A, k=RANK, v0=np.ones(len(A)))
+    exact = PrivateFilters(vectors, values, np.asarray(train.sum(axis=0)).ravel())
+    limit = evaluate(lambda rows: gf_cf(exact, rows), train, test, users=users).recall
+    distances = []
+    for epsilon in (1, 10, 1000):
+        model = PrivateRecommender(
+            RANK, epsilon=epsilon, delta=1e-8, unit=Interaction(16), noise=NotPrivate(3), random_state=0
+        ).fit(train)
+        distances.append(abs(model.evaluate(train, test, users=users)[0].recall - limit))
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 0.002

@@ -1,4 +1,4 @@
-"""Differentially private spectral decomposition: eigenvectors, PCA and truncated SVD."""
+"""Differentially private spectral decomposition: eigenvectors, PCA, truncated SVD and recommenders."""
 
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import decompose
@@ -9,6 +9,7 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
+from dpspectral.recommender import PrivateRecommender
 
 __version__ = "0.1.0"
 
@@ -21,6 +22,7 @@ __all__ = [
     "NotPrivate",
     "PrivateCatalogue",
     "PrivatePCA",
+    "PrivateRecommender",
     "PrivateTruncatedSVD",
     "Release",
     "Result",
