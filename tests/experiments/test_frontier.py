@@ -8,6 +8,8 @@ import pytest
 
 from dpspectral import Budget, User
 from dpspectral.experiments import frontier
+from dpspectral.experiments.cells import Cells
+from dpspectral.experiments.sets import find
 from dpspectral.experiments.synthetic import tastes
 from dpspectral.plan import plan
 
@@ -101,14 +103,18 @@ def test_run_measures_what_is_missing_and_tables_follow(tmp_path, monkeypatch):
     monkeypatch.setattr(frontier, "RANK", 4)
     R = tastes(400, 60).tocoo()
     np.savez(tmp_path / "small.npz", user=R.row, item=R.col)
-    said = []
-    options = {"epsilons": (2.0, 20.0), "methods": ("paper", "dense", "user-power"), "say": said.append}
-    rows = frontier.run(tmp_path, tmp_path, ["small"], 2, **options)
-    assert len(rows) == len(said) == 12
-    assert len(frontier.run(tmp_path, tmp_path, ["small"], 2, **options)) == 12
-    assert len(said) == 12  # nothing was measured again
-    more = frontier.run(tmp_path, tmp_path, ["small"], 3, **options)
-    assert len(more) == 18
+    data = find(tmp_path, (), ["small"])
+    asked = []
+    real = frontier.measure
+    monkeypatch.setattr(frontier, "measure", lambda *a: asked.append(a[2:]) or real(*a))
+    options = {"epsilons": (2.0, 20.0), "methods": ("paper", "dense", "user-power")}
+    rows = frontier.run(Cells(tmp_path / "cells"), data, seeds=2, **options)
+    assert len(rows) == len(asked) == 12
+    assert frontier.run(Cells(tmp_path / "cells"), data, seeds=2, **options) == rows
+    assert len(asked) == 12  # nothing was measured again
+    more = frontier.run(Cells(tmp_path / "cells"), data, seeds=3, **options)
+    assert len(more) == len(asked) == 18
+    (tmp_path / "frontier.csv").write_text(frontier.to_csv(more))
     text = frontier.tables(frontier.read(tmp_path / "frontier.csv"))
     assert "### small" in text
     assert "ours, dense release" in text

@@ -42,6 +42,35 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
 
 
 @jit
+def float_gram(indptr, indices, weights, X, Y):
+    """Y += Σ_u w_d r_u (r_uᵀX) over the CSR rows of a 0/1 matrix, in floating point; each column by itself."""
+    p = X.shape[1]
+    q = np.empty(p, X.dtype)
+    for u in range(indptr.size - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        if start == stop:
+            continue
+        q[:] = 0
+        fours = start + (stop - start) // 4 * 4
+        for e in range(start, fours, 4):
+            a, b = np.uint64(indices[e]), np.uint64(indices[e + 1])
+            c, d = np.uint64(indices[e + 2]), np.uint64(indices[e + 3])
+            for j in range(p):
+                q[j] += (X[a, j] + X[b, j]) + (X[c, j] + X[d, j])
+        for e in range(fours, stop):
+            i = np.uint64(indices[e])
+            for j in range(p):
+                q[j] += X[i, j]
+        w = weights[stop - start]
+        for j in range(p):
+            q[j] *= w
+        for e in range(start, stop):
+            i = np.uint64(indices[e])
+            for j in range(p):
+                Y[i, j] += q[j]
+
+
+@jit
 def column_sums(indptr, indices, weights, total):
     """total += Σ_u W_d r_u over the CSR rows of a 0/1 matrix."""
     for u in range(indptr.size - 1):

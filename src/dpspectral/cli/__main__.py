@@ -1,0 +1,5 @@
+"""python -m dpspectral.cli"""
+
+from dpspectral.cli import entry
+
+entry()

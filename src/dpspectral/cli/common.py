@@ -1,0 +1,57 @@
+"""What the commands share: consoles, plain errors, progress, common options."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table as Grid
+
+OUT = Console()
+ERR = Console(stderr=True)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one machine-readable JSON object.")
+EPSILON = click.option("--epsilon", type=float, required=True, help="Privacy budget ε.")
+DELTA = click.option("--delta", type=float, required=True, help="Privacy budget δ; well below 1/users.")
+
+
+@contextmanager
+def plain_errors() -> Iterator[None]:
+    """Expected failures become one line and exit code 1; warnings one line each; Ctrl-C says where things stand."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        ERR.print(f"warning: {message}", style="yellow", highlight=False, markup=False)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        except (ValueError, TypeError, OverflowError, OSError, RuntimeError, MemoryError) as error:
+            raise click.ClickException(str(error) or type(error).__name__) from error
+
+
+@contextmanager
+def progress_bar(total: float, text: str) -> Iterator[Callable[[float, str], None]]:
+    """A bar on a terminal, silence otherwise. The callback takes the finished amount and a text."""
+    if not ERR.is_terminal:
+        yield lambda _amount, _text: None
+        return
+    with Progress(console=ERR, transient=True) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda amount, text: bar.update(task, completed=amount, description=text)
+
+
+def facts(rows: list[tuple[str, str]]) -> None:
+    grid = Grid.grid(padding=(0, 2))
+    for name, value in rows:
+        grid.add_row(name, value)
+    OUT.print(grid, highlight=False, markup=False)
+
+
+MIN_RATING = click.option("--min-rating", type=float, help="Keep only pairs rated at least this.")
+HEADER = click.option("--header/--no-header", default=None, help="Whether line 1 is a header.  [default: guessed]")

@@ -1,0 +1,133 @@
+"""`dpspectral recommend` and `dpspectral score`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import scipy.sparse as sp
+from rich.table import Table as Grid
+
+from dpspectral.cli.common import HEADER, JSON, MIN_RATING, OUT, facts, plain_errors
+from dpspectral.files import check_writable, write_whole
+from dpspectral.recommender import FILTERS, PrivateRecommender
+from dpspectral.recsys import datasets
+
+FILTER = click.option("--filter", "kind", type=click.Choice(FILTERS), default="gf-cf", show_default=True)
+ALPHA = click.option(
+    "--alpha", type=float, default=0.3, show_default=True, help="Weight of the ideal low-pass beside the linear filter."
+)
+
+
+def _load_rows(model: PrivateRecommender, data: Path, min_rating: float | None, header: bool | None) -> datasets.Table:
+    """Rows over the items of a basis."""
+    names = model.items_ or str(model.n_features_in_)
+    return datasets.load(data, items=names, min_rating=min_rating, header=header)
+
+
+@click.command()
+@click.argument("basis", type=click.Path(path_type=Path))
+@click.argument("rows", type=click.Path(path_type=Path))
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Items per user.")
+@click.option("--user", "wanted", multiple=True, help="Only this user (may be repeated).")
+@FILTER
+@ALPHA
+@MIN_RATING
+@HEADER
+@click.option("--out", type=click.Path(path_type=Path), help="A .csv file to write.  [default: standard output]")
+def recommend(
+    basis: Path,
+    rows: Path,
+    top: int,
+    wanted: tuple[str, ...],
+    kind: str,
+    alpha: float,
+    min_rating: float | None,
+    header: bool | None,
+    out: Path | None,
+) -> None:
+    """Recommend items to users from a private BASIS and ROWS, what they have (any file that fit reads).
+
+    Only the user's own row and the released basis are used, so this can run on the user's side. A list shows something
+    of the row it was made from: it is for that user, not for publication.
+    """
+    with plain_errors():
+        if out is not None:
+            check_writable(out)
+            for given in (basis, rows):
+                if out.exists() and given.exists() and out.samefile(given):
+                    raise ValueError(f"--out {out} is the input {given}; choose another file")
+        model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
+        table = _load_rows(model, rows, min_rating, header)
+        users = table.users or [str(row) for row in range(table.matrix.shape[0])]
+        unknown = sorted(set(wanted) - set(users))
+        if unknown:
+            raise ValueError(f"--user {unknown[0]} does not occur in {rows}")
+        chosen = [row for row, user in enumerate(users) if not wanted or user in wanted]
+        names = model.items_ or table.items or [str(item) for item in range(model.n_features_in_)]
+        text = io.StringIO()
+        lines = csv.writer(text, lineterminator="\n")
+        lines.writerow(["user", "rank", "item"])
+        for start in range(0, len(chosen), 1000):
+            part = chosen[start : start + 1000]
+            for row, items in zip(part, model.recommend(table.matrix[part], top), strict=True):
+                lines.writerows([users[row], place, names[item]] for place, item in enumerate(items, 1) if item >= 0)
+        if out is not None:
+            write_whole(out, lambda stream: stream.write(text.getvalue().encode()))
+    if out is None:
+        click.echo(text.getvalue(), nl=False)
+    else:
+        facts([("users", str(len(chosen))), ("written", str(out)), ("note", "each list is for its user only")])
+
+
+@click.command()
+@click.argument("basis", type=click.Path(path_type=Path))
+@click.argument("train", type=click.Path(path_type=Path))
+@click.argument("test", type=click.Path(path_type=Path))
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True)
+@FILTER
+@ALPHA
+@MIN_RATING
+@HEADER
+@JSON
+def score(
+    basis: Path,
+    train: Path,
+    test: Path,
+    top: int,
+    kind: str,
+    alpha: float,
+    min_rating: float | None,
+    header: bool | None,
+    as_json: bool,
+) -> None:
+    """Recall and NDCG of a BASIS: users have TRAIN, and TEST should come up. NOT PRIVATE: exact figures of the data.
+
+    Ranking by the released popularity is shown beside it.
+    """
+    with plain_errors():
+        model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
+        parts = [_load_rows(model, file, min_rating, header) for file in (train, test)]
+        matrices = [sp.csr_array(part.matrix) for part in parts]
+        if parts[0].users is not None and parts[1].users is not None:
+            index = {user: row for row, user in enumerate(parts[0].users)}
+            held = matrices[1].tocoo()
+            rows = np.array([index.get(user, -1) for user in parts[1].users])[held.row]
+            known = rows >= 0  # users without train interactions have no row to recommend from
+            matrices[1] = sp.csr_array((held.data[known], (rows[known], held.col[known])), shape=matrices[0].shape)
+        ours, popular = model.evaluate(matrices[0], matrices[1], top)
+    if as_json:
+        figures: dict[str, Any] = {"private": False, "top": top, "users": ours.users}
+        for name, found in (("model", ours), ("popularity", popular)):
+            figures[name] = {"recall": found.recall, "ndcg": found.ndcg}
+        click.echo(json.dumps(figures, indent=2))
+        return
+    grid = Grid(f"not private, {ours.users} users", f"Recall@{top}", f"NDCG@{top}")
+    grid.add_row(kind, f"{ours.recall:.4f}", f"{ours.ndcg:.4f}")
+    grid.add_row("released popularity", f"{popular.recall:.4f}", f"{popular.ndcg:.4f}")
+    OUT.print(grid, highlight=False)

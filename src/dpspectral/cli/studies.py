@@ -1,0 +1,145 @@
+"""`dpspectral budget`, `demo` and `reproduce`: comparisons, none of them a private release."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+from rich.table import Table as Grid
+
+from dpspectral.baselines import closed_form_multiplier, closed_form_true_epsilon
+from dpspectral.cli.common import DELTA, EPSILON, ERR, JSON, OUT, facts, plain_errors, progress_bar
+from dpspectral.experiments.curves import LABELS
+from dpspectral.experiments.reproduce import PARTS, Options, command_line
+from dpspectral.experiments.reproduce import reproduce as make
+from dpspectral.files import check_writable, write_whole
+from dpspectral.privacy import checks
+from dpspectral.privacy.budget import Budget
+
+
+@click.command()
+@EPSILON
+@DELTA
+@click.option("--iterations", type=int, default=3, show_default=True, help="Releases that share the budget.")
+@JSON
+def budget(epsilon: float, delta: float, iterations: int, as_json: bool) -> None:
+    """What an (ε, δ) is worth: μ, the noise it needs, and the published closed form beside it."""
+    with plain_errors():
+        chosen = Budget(epsilon, delta)
+        checks.integer("iterations", iterations, low=1)
+        ours = chosen.noise_multiplier(iterations)
+        theirs = closed_form_multiplier(epsilon, delta, iterations)
+        true = closed_form_true_epsilon(epsilon, delta)
+    if as_json:
+        figures = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "iterations": iterations,
+            "mu": chosen.mu,
+            "noise_multiplier": ours,
+            "paper_noise_multiplier": theirs,
+            "paper_true_epsilon": true,
+        }
+        click.echo(json.dumps(figures, indent=2))
+        return
+    verdict = "more noise than needed" if theirs >= ours else "TOO LITTLE noise"
+    facts(
+        [
+            ("budget", f"ε = {epsilon:g}, δ = {delta:g}"),
+            ("μ", f"{chosen.mu:.6g} (exact Gaussian differential privacy)"),
+            ("noise", f"σ = {ours:.6g} × sensitivity in each of {iterations} iteration(s)"),
+            ("the paper", f"σ = {theirs:.6g} × sensitivity: {theirs / ours:.3f} times ours, {verdict}"),
+            ("", f"its noise really gives ε = {true:.6g}"),
+        ]
+    )
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), default=Path("demo-report"), show_default=True)
+@click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Seeds per point.")
+@JSON
+def demo(out: Path, runs: int, as_json: bool) -> None:
+    """Compare the prior method, the paper's and ours on synthetic data; write table, figure and an HTML report."""
+    from dpspectral.experiments.demo import run_demo, steps
+    from dpspectral.experiments.demo_report import draw, html
+
+    with plain_errors():
+        if out.exists() and not out.is_dir():
+            raise OSError(f"cannot write the report to {out}: it is a file, not a folder")
+        out.mkdir(parents=True, exist_ok=True)
+        files = {name: out / name for name in ("figure.png", "table.csv", "report.html")}
+        for file in files.values():
+            check_writable(file)
+        done = 0
+        try:
+            with progress_bar(steps(runs), "demo") as tell:
+
+                def step(text: str) -> None:
+                    nonlocal done
+                    tell(done, text)
+                    done += 1
+
+                found = run_demo(runs=runs, step=step)
+        except KeyboardInterrupt:
+            ERR.print("interrupted; nothing was written")
+            sys.exit(130)
+        figure = draw(found)
+        page = html(found, figure).encode()
+        write_whole(files["figure.png"], lambda stream: figure.savefig(stream, dpi=160, bbox_inches="tight"))
+        write_whole(files["table.csv"], lambda stream: stream.write(found.to_csv().encode()))
+        write_whole(files["report.html"], lambda stream: stream.write(page))
+    if as_json:
+        click.echo(json.dumps({"rows": found.rows(), "reason": found.reason, "out": str(out)}, indent=2))
+        return
+    grid = Grid("relative error", *(f"ε = {e:g}" for e in found.epsilons))
+    for method, values in found.errors.items():
+        grid.add_row(method, *(f"{value:.3f}" for value in values.mean(axis=0)))
+    OUT.print(grid, highlight=False)
+    OUT.print(
+        f"not private: synthetic data, seeded noise. Report: {out / 'report.html'}", highlight=False, markup=False
+    )
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, type=click.Choice([*PARTS, "all"]))
+@click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder with data sets.")
+@click.option("--sets", multiple=True, help="Only this data set, or the twin of a family (may be repeated).")
+@click.option("--runs", type=click.IntRange(1), help="Runs per point.  [default: as in the paper]")
+@click.option("--epsilon", "epsilons", type=float, multiple=True, help="Only this ε (may be repeated).")
+@click.option(
+    "--curve", "curves", type=click.Choice(list(LABELS)), multiple=True, help="Only this curve of figure 1, 2."
+)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("reproduced"), show_default=True)
+def reproduce(
+    names: tuple[str, ...],
+    data: Path | None,
+    sets: tuple[str, ...],
+    runs: int | None,
+    epsilons: tuple[float, ...],
+    curves: tuple[str, ...],
+    out: Path,
+) -> None:
+    """Make the paper's tables and figures and our frontier. NOT PRIVATE: exact figures of the data.
+
+    Sets are the files of --data (MovieLens, EachMovie, Jester, Amazon-book by their names); where a family is missing,
+    a synthetic twin with its shape takes its place and is labelled so. Whatever was computed is kept in the folder
+    --out: an interrupted run goes on where it stopped.
+    """
+    with plain_errors():
+        if out.exists() and not out.is_dir():
+            raise OSError(f"cannot write to {out}: it is a file, not a folder")
+        for epsilon in epsilons:
+            Budget(epsilon, 0.5)
+        chosen = PARTS if "all" in names else tuple(name for name in PARTS if name in names)
+        options = Options(
+            data, out, runs, sets or None, curves or tuple(LABELS), tuple(sorted(epsilons)) or None, command_line()
+        )
+        try:
+            with ERR.status("starting") as status:
+                file = make(chosen, options, lambda text: status.update(text))
+        except KeyboardInterrupt:
+            ERR.print(f"interrupted; what was computed is in {out}: run the same command again to go on")
+            sys.exit(130)
+    facts([("made", ", ".join(chosen)), ("report", str(file)), ("note", "not private: exact figures of the data")])

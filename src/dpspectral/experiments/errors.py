@@ -1,0 +1,216 @@
+"""Figures 1 and 2: error against ε for all curves, with two readings of the error, and recall. Not private.
+
+`exact` compares with the exact top-32 eigenvectors, `same-start` with the noiseless iteration from the same start.
+Recall@20 ranks by R I^−½ V Vᵀ I^½ with exact degrees for every method, on fixed users: it compares bases, nothing else.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_rel
+
+from dpspectral.experiments.cells import Cells
+from dpspectral.experiments.curves import (
+    LABELS,
+    OUR_CURVES,
+    PUBLISHED_CURVES,
+    RANK,
+    Meter,
+    noiseless_basis,
+    published_bases,
+)
+from dpspectral.experiments.sets import DataSet, fingerprint
+from dpspectral.privacy.budget import Budget
+from dpspectral.recsys.metrics import exact_basis
+from dpspectral.recsys.ranking import evaluate
+from dpspectral.recsys.split import Split
+
+Reals = NDArray[np.float64]
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0, 300.0, 1000.0)
+RUNS, RECALL_RUNS, RECALL_USERS = 10, 3, 2000
+METRICS = {"exact": "error, exact reference", "same": "error, same start", "recall": "Recall@20"}
+Row = dict[str, Any]
+Say = Callable[[str], None]
+
+
+class _Study:
+    """One data set: what is computed once, and the figures of a basis."""
+
+    def __init__(self, parts: Split) -> None:
+        self.R = parts.train
+        self.delta = 1 / self.R.shape[1] ** 2
+        self.parts = parts
+        self.meter = Meter(self.R)
+        self.truth = self.meter.weigh(exact_basis(self.R, RANK))
+        self._starts: dict[int, tuple[Reals, Reals, Reals]] = {}
+        self.users = np.random.default_rng(0).permutation(self.R.shape[0])[:RECALL_USERS]
+
+    def figures(self, basis: Reals, run: int, with_recall: bool) -> dict[str, float]:
+        if run not in self._starts:
+            self._starts = {run: self.meter.weigh(noiseless_basis(self.R, run))}
+        found = self.meter.weigh(basis)
+        values = {
+            "exact": self.meter.error(self.truth, found),
+            "same": self.meter.error(self._starts[run], found),
+        }
+        if with_recall:
+            left, right = self.meter.down[:, None] * basis, self.meter.up[:, None] * basis
+            ranking = evaluate(
+                lambda rows: (rows @ left) @ right.T, self.parts.train, self.parts.test, users=self.users
+            )
+            values["recall"] = ranking.recall
+        return values
+
+
+def measure(
+    cells: Cells,
+    data: DataSet,
+    *,
+    epsilons: tuple[float, ...] = EPSILONS,
+    runs: int = RUNS,
+    recall_runs: int = RECALL_RUNS,
+    curves: Iterable[str] = tuple(LABELS),
+    say: Say = lambda _: None,
+) -> list[Row]:
+    """Rows of set, curve, ε, run and figures. The published methods of one run are one cell, each basis of ours one."""
+    parts = data.open()
+    print_of = fingerprint(parts)
+    wanted = list(curves)
+    published = tuple(name for name in PUBLISHED_CURVES if name in wanted)
+    study: list[_Study] = []  # made when there is something to compute
+
+    def ready() -> _Study:
+        if not study:
+            study.append(_Study(parts))
+        return study[0]
+
+    rows: list[Row] = []
+    for run in range(runs):
+        with_recall = run < recall_runs
+        common = {"set": data.key, "data": print_of, "run": run, "recall": with_recall}
+        if published:
+            key = {**common, "what": "published", "curves": list(published), "epsilons": list(epsilons)}
+
+            def together(run: int = run, with_recall: bool = with_recall) -> dict[str, Any]:
+                found: dict[str, Any] = {name: [] for name in published}
+                bases = published_bases(ready().R, epsilons, ready().delta, run, published)
+                for name, _, basis in bases:
+                    found[name].append(ready().figures(basis, run, with_recall))
+                return found
+
+            for name, values in cells.compute(key, together).items():
+                rows += [_row(data, name, e, run, figures) for e, figures in zip(epsilons, values, strict=True)]
+            say(f"{data.label}: published methods, run {run + 1} of {runs}")
+        for name in (name for name in OUR_CURVES if name in wanted):
+            for epsilon in epsilons:
+
+                def one(name: str = name, epsilon: float = epsilon, run: int = run) -> dict[str, Any]:
+                    study = ready()
+                    with warnings.catch_warnings():
+                        warnings.filterwarnings("ignore", message="delta=")  # 1/n² is for comparison only
+                        basis = OUR_CURVES[name].basis(study.R, Budget(epsilon, study.delta), run)
+                    return study.figures(basis, run, run < recall_runs)
+
+                key = {**common, "what": name, "epsilon": epsilon}
+                rows.append(_row(data, name, epsilon, run, cells.compute(key, one)))
+                say(f"{data.label}: {LABELS[name]}, ε = {epsilon:g}, run {run + 1} of {runs}")
+    return rows
+
+
+def _row(data: DataSet, curve: str, epsilon: float, run: int, figures: dict[str, float]) -> Row:
+    return {"set": data.label, "curve": curve, "epsilon": epsilon, "run": run, **figures}
+
+
+def bootstrap(values: Iterable[float], resamples: int = 1000, level: float = 0.99) -> tuple[float, float, float]:
+    """Mean and a percentile interval of it, by resampling."""
+    found = np.asarray(list(values))
+    picks = np.random.default_rng(0).integers(len(found), size=(resamples, len(found)))
+    low, high = np.quantile(found[picks].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(found.mean()), float(low), float(high)
+
+
+def summary(rows: list[Row], metric: str) -> dict[tuple[str, str, float], tuple[float, float, float]]:
+    """(set, curve, ε) → mean and interval."""
+    groups: dict[tuple[str, str, float], list[float]] = {}
+    for row in rows:
+        if metric in row:
+            groups.setdefault((row["set"], row["curve"], row["epsilon"]), []).append(row[metric])
+    return {key: bootstrap(values) for key, values in groups.items()}
+
+
+ORDER = ("central", "balcan", "balcan-public", "fedpower")  # as the paper's text says, best first
+
+
+def order_violations(rows: list[Row], metric: str = "same") -> list[str]:
+    """Where two neighbours of ORDER have separate intervals that say otherwise, or equals differ.
+
+    Central and decentralised have the same law. They are compared run by run (same start, other noise) by a t-test with
+    p < 10⁻⁴: intervals of a mean of few runs separate by chance too often.
+    """
+    found = summary(rows, metric)
+    wrong = []
+    for name, epsilon in sorted({(row["set"], row["epsilon"]) for row in rows}):
+        points = {curve: found[name, curve, epsilon] for curve in ORDER}
+        for better, worse in itertools.pairwise(ORDER):
+            if points[better][1] > points[worse][2]:
+                wrong.append(f"{name}, ε = {epsilon:g}: {better} above {worse}")
+        pair = [
+            [row[metric] for row in rows if (row["set"], row["curve"], row["epsilon"]) == (name, curve, epsilon)]
+            for curve in ("central", "decentralised")
+        ]
+        if len(pair[0]) > 1 and ttest_rel(*pair).pvalue < 1e-4:
+            wrong.append(f"{name}, ε = {epsilon:g}: central and decentralised differ")
+    return wrong
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "central": {"color": "C1", "linestyle": "-"},
+    "decentralised": {"color": "C1", "linestyle": "", "marker": "x"},
+    "balcan": {"color": "0.35", "linestyle": "-"},
+    "balcan-public": {"color": "C5", "linestyle": "-"},
+    "fedpower": {"color": "C6", "linestyle": "-"},
+    "central-exact": {"color": "C1", "linestyle": ":"},
+    "balcan-exact": {"color": "0.35", "linestyle": ":"},
+    "balcan-public-exact": {"color": "C5", "linestyle": ":"},
+    "fedpower-exact": {"color": "C6", "linestyle": ":"},
+    "no-root-two": {"color": "C9", "linestyle": "-"},
+    "floor": {"color": "C2", "linestyle": "-"},
+    "oversampled": {"color": "C2", "linestyle": "--"},
+    "catalogue": {"color": "C0", "linestyle": "-"},
+    "dense": {"color": "C3", "linestyle": "-"},
+    "users": {"color": "C3", "linestyle": "--"},
+}
+
+
+def draw(rows: list[Row]) -> Any:
+    """A row of panels per set: both errors, and recall where it was measured."""
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row["set"] for row in rows))
+    metrics = [metric for metric in METRICS if any(metric in row for row in rows)]
+    figure = Figure(figsize=(4.4 * len(metrics), 3.3 * len(names) + 1.2), layout="constrained")
+    panels = figure.subplots(len(names), len(metrics), squeeze=False)
+    for metric, column in zip(metrics, panels.T, strict=True):
+        found = summary(rows, metric)
+        for name, panel in zip(names, column, strict=True):
+            for curve, style in _STYLES.items():
+                points = sorted((e, *v) for (s, c, e), v in found.items() if (s, c) == (name, curve))
+                if points:
+                    x, y, low, high = np.array(points).T
+                    panel.plot(x, y, label=LABELS[curve], linewidth=1.4, markersize=4, **style)
+                    panel.fill_between(x, low, high, color=style["color"], alpha=0.2, linewidth=0)
+            panel.set_xscale("log")
+            panel.set_title(f"{name}: {METRICS[metric]}", fontsize=9)
+            panel.grid(alpha=0.3)
+            if metric != "recall":
+                panel.set_ylim(0, 1.1)
+            panel.set_xlabel("ε")
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    return figure
