@@ -133,6 +133,11 @@ def test_first_step_ratio_is_measured_cell_by_cell(tmp_path):
     rows = ratio.measure(cells, (300,), (8, 64), runs=2)
     assert len(cells) == 4
     assert rows[1]["measured"] > rows[1]["theory"] > 1
+    omega = np.random.default_rng([300, 64, 0]).standard_normal((300, 64))
+    Q = np.linalg.qr(omega)[0]
+    cell = cells.get({"what": "first step", "n": 300, "k": 64, "run": 0})
+    assert cell["entry"] == pytest.approx(np.abs(Q).max(), rel=1e-9)
+    assert cell["row"] == pytest.approx(np.linalg.norm(Q, axis=1).max(), rel=1e-9)
     assert ratio.draw(rows).axes
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 
 from dpspectral.bounds import coherence, first_step_ratio
 from dpspectral.experiments.cells import Cells
-from dpspectral.linalg.orthonormal import gaussian_start
 
 SIZES = (8000, 12000)
 RANKS = tuple(range(64, 4001, 64))
@@ -44,7 +44,10 @@ def measure(
 
 
 def _draw(n: int, k: int, run: int) -> dict[str, float]:
-    entry, row = coherence(gaussian_start(n, k, np.random.default_rng([n, k, run])))
+    """Max|X_ij| and max‖X_i‖ of X⁰ = Q(Ω), by Cholesky: Ω is well conditioned, and this is twice as fast as QR."""
+    omega = np.random.default_rng([n, k, run]).standard_normal((n, k))
+    upper = cholesky(omega.T @ omega, check_finite=False)
+    entry, row = coherence(solve_triangular(upper, omega.T, trans="T", check_finite=False).T)
     return {"entry": entry, "row": row}
 
 

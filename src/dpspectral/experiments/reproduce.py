@@ -1,8 +1,8 @@
 """Every table and figure of the paper, and our frontier, from one runner. Not private.
 
 Each part writes NAME.csv, its figure as NAME.svg and NAME.png, and NAME.part.html; report.html is made of all parts
-that are in the folder. What was computed is kept in cells.jsonl (see `cells.py`), and record.json says with which
-versions, seeds, data and command each part was made.
+that are in the folder, and claims.md compares with what the paper says (`claims.py`). What was computed is kept in
+cells.jsonl (see `cells.py`), and record.json says with which versions, seeds, data and command each part was made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dpspectral import report
-from dpspectral.experiments import errors, frontier, overhead, ratio, statistics
+from dpspectral.experiments import claims, errors, frontier, overhead, ratio, statistics
 from dpspectral.experiments.cells import Cells
 from dpspectral.experiments.curves import LABELS
 from dpspectral.experiments.sets import FAMILIES, DataSet, files, find, fingerprint
@@ -89,8 +89,10 @@ def table2(cells: Cells, options: Options, say: Say) -> Made:
     for source in _everything(options):
         parts = source.open()
         data[source.label] = fingerprint(parts)
-        key = {"what": "statistics", "set": source.key, "data": data[source.label], "dense": statistics.DENSE,
-               "leading": statistics.LEADING}  # fmt: skip
+        key = {
+            "what": "statistics", "version": 2, "set": source.key, "data": data[source.label],
+            "dense": statistics.DENSE, "leading": statistics.LEADING,
+        }  # fmt: skip
         found[source.label] = cells.compute(key, lambda parts=parts: statistics.describe(parts.train))  # type: ignore[misc]
         say(f"{source.label}: {found[source.label]['items']} items")
     header, rows = statistics.table(found)
@@ -199,6 +201,7 @@ def reproduce(names: Iterable[str], options: Options, say: Say = lambda _: None)
         for suffix in ("csv", "svg", "png", "part.html"):
             check_writable(options.out / f"{name}.{suffix}")
         _write(name, _MAKERS[name](cells, options, say), options)
+    write_whole(options.out / "claims.md", lambda stream: stream.write(claims.measured(options.out).encode()))
     return _report(options.out)
 
 
