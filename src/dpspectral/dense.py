@@ -234,6 +234,8 @@ def _leading(
             found = solve(size, _ROUGH, passes, f"comparing catalogues: {size} items")[1]
             found = found[found > 0]
             scores.append(float(np.sum(found - size * matrix.noise_std**2 / found)))
+            if len(found) == rank and scores[-1] >= enough * float(found.sum()):
+                break  # so little is noise that no smaller size, with eigenvalues no larger, could be chosen
             if len(scores) > 2 and max(scores[-2:]) < max(scores):
                 break
         sizes = [next(size for size, score in zip(sizes, scores, strict=False) if score >= enough * max(scores))]
