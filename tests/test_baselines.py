@@ -42,7 +42,7 @@ FORMULAS = {
 @pytest.mark.parametrize("name", sorted(FORMULAS))
 def test_baseline_is_its_formula(ratings, name):
     A = paper_matrix(ratings)
-    noise = np.random.default_rng(8)
+    noise = baselines.noise_stream(8)
     X = signed_qr(np.random.default_rng(7).standard_normal((80, 4)))
     for _ in range(3):
         X = signed_qr(A @ X + FORMULAS[name](X, 9) * noise.standard_normal(X.shape))
@@ -74,7 +74,7 @@ def test_noise_of_every_party_needs_their_number(ratings, name):
 @pytest.mark.parametrize("calibration", ["published", "exact"])
 def test_analyze_gauss_is_its_formula(ratings, calibration):
     std = math.sqrt(2 * math.log(1.25e6)) / 9 if calibration == "published" else 1 / Budget(9, 1e-6).mu
-    upper = np.triu(np.random.default_rng(3).standard_normal((80, 80)))
+    upper = np.triu(baselines.noise_stream(3).standard_normal((80, 80)))
     noise = upper + upper.T - np.diag(np.diagonal(upper))
     values, vectors = np.linalg.eigh(paper_matrix(ratings) + std * noise)
     found = analyze_gauss2014(ratings, 4, epsilon=9, delta=1e-6, calibration=calibration, noise_seed=3)
@@ -125,3 +125,12 @@ def test_published_points_at_epsilon_1000_are_computed_and_labelled(ratings):
     found = nicolas2025(ratings, 3, epsilon=1000, delta=delta)
     assert found.nominal_epsilon == 1000
     assert found.true_epsilon == pytest.approx(7391, abs=1)
+
+
+def test_noise_has_nothing_in_common_with_a_start_of_the_same_seed():
+    """X⁰ is the Q factor of standard_normal from default_rng(seed): the same numbers as noise would point along it."""
+    for seed in (0, 1, 7):
+        start = np.random.default_rng(seed).standard_normal(4000)
+        assert abs(np.corrcoef(start, baselines.noise_stream(seed).standard_normal(4000))[0, 1]) < 0.09  # 5.7 σ
+    assert baselines.noise_stream(3).random() == baselines.noise_stream(3).random()
+    assert baselines.noise_stream(None).random() != baselines.noise_stream(None).random()

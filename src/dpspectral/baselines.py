@@ -40,6 +40,7 @@ from dpspectral.source import float_operator
 
 Reals = NDArray[np.float64]
 PUBLISHED, EXACT = "published", "exact"
+_NOISE = 0x6E6F697365
 _MOST_ITEMS = 16_384  # for a matrix of all items
 
 
@@ -73,6 +74,11 @@ def closed_form_true_epsilon(epsilon: float, delta: float) -> float:
 def fedpower_multiplier(epsilon: float, delta: float, iterations: int) -> float:
     """σ/Δ = L ε⁻¹ √(2 log(1.25 L/δ)): (ε/L, δ/L) by the classical Gaussian mechanism in every iteration."""
     return iterations / epsilon * math.sqrt(2 * math.log(1.25 * iterations / delta))
+
+
+def noise_stream(seed: int | None) -> np.random.Generator:
+    """Noise that has nothing in common with a start X⁰ of the same seed."""
+    return np.random.default_rng() if seed is None else np.random.default_rng([seed, _NOISE])
 
 
 def largest_entry(X: Reals) -> float:
@@ -130,7 +136,7 @@ class Baseline:
         checks.integer("iterations", iterations, low=1)
         one = self.noise_multiplier(epsilon, delta, iterations, calibration)
         std = one * self.spread(parties)
-        rng = np.random.default_rng(noise_seed)
+        rng = noise_stream(noise_seed)
 
         def disturb(_: int, X: Reals, Y: Reals) -> Reals:
             return Y + self.sensitivity(X) * std * rng.standard_normal(Y.shape)
@@ -207,6 +213,6 @@ def analyze_gauss2014(
     checks.integer("rank", rank, low=1, high=operator.n)
     std = analyze_gauss_multiplier(epsilon, delta, calibration)
     matrix = operator.product(np.eye(operator.n))
-    matrix += std * symmetric_gaussian(operator.n, np.random.default_rng(noise_seed))
+    matrix += std * symmetric_gaussian(operator.n, noise_stream(noise_seed))
     values, vectors = leading_eigenpairs(matrix, rank)
     return BaselineResult(vectors, values, "Analyze Gauss 2014", epsilon, epsilon_from_mu(1 / std, delta), delta)

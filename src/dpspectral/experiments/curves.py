@@ -77,7 +77,7 @@ def _together(
 ) -> Iterator[tuple[str, float, Reals]]:
     iterates = [start] * len(jobs)
     products = [first] * len(jobs)
-    streams = {other: np.random.default_rng(run + other * _OTHER_NOISE) for other in (False, True)}
+    streams = {other: baselines.noise_stream(run + other * _OTHER_NOISE) for other in (False, True)}
     for number in range(ITERATIONS):
         if number:
             wide = operator.product(np.hstack(iterates))

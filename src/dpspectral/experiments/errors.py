@@ -95,7 +95,7 @@ def measure(
         with_recall = run < recall_runs
         common = {"set": data.key, "data": print_of, "run": run, "recall": with_recall}
         if published:
-            key = {**common, "what": "published", "curves": list(published), "epsilons": list(epsilons)}
+            key = {**common, "what": "published", "version": 2, "curves": list(published), "epsilons": list(epsilons)}
 
             def together(run: int = run, with_recall: bool = with_recall) -> dict[str, Any]:
                 found: dict[str, Any] = {name: [] for name in published}

@@ -97,7 +97,7 @@ def run(
                             return measure(R, truth[0], method, float(epsilon), seed)
 
                     key = {"what": "frontier", "set": source.key, "data": print_of, "method": method,
-                           "epsilon": float(epsilon), "seed": seed, "rank": RANK}  # fmt: skip
+                           "epsilon": float(epsilon), "seed": seed, "rank": RANK, "version": 2}  # fmt: skip
                     found = cells.compute(key, one)
                     rows.append({"set": source.key, "method": method, "epsilon": float(epsilon), "seed": seed, **found})
                     say(f"{source.label}: {METHODS[method]}, ε = {epsilon:g}, seed {seed}: {found['error']:.4f}")
