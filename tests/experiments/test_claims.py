@@ -42,6 +42,8 @@ def test_section_is_made_from_the_files_of_a_run(tmp_path):
     assert "at 1 of 2 points" in text
     assert "Table 2 has not been made" in text
     assert "have not been made" in claims.measured(tmp_path / "nowhere")
+    (tmp_path / "figure1.csv").write_text("\n".join(lines[:10]) + "\n")
+    assert "with all curves" in claims.measured(tmp_path)
 
 
 def test_only_what_is_between_the_marks_is_replaced():

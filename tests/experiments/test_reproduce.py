@@ -79,7 +79,7 @@ def test_bootstrap_interval_holds_the_mean():
 def test_measured_order_is_that_of_the_papers_text(tiny, tmp_path):
     """Central = decentralised < Balcan central < Balcan public < FedPower wherever intervals separate."""
     rows = errors.measure(
-        Cells(tmp_path / "cells"), tiny, epsilons=(5.0, 100.0, 1000.0), runs=5, recall_runs=1,
+        Cells(tmp_path / "cells"), tiny, tiny.open(), epsilons=(5.0, 100.0, 1000.0), runs=5, recall_runs=1,
         curves=tuple(PUBLISHED_CURVES),
     )  # fmt: skip
     assert len(rows) == 5 * 3 * len(PUBLISHED_CURVES)

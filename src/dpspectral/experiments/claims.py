@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from dpspectral.experiments.curves import LABELS
-from dpspectral.experiments.errors import order_violations, summary
+from dpspectral.experiments.errors import ORDER, order_violations, summary
 from dpspectral.files import write_whole
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+_OURS = ("catalogue", "dense", "users")
 LEVELS = (0.8, 0.6, 0.4, 0.3, 0.2, 0.1)
 Row = dict[str, Any]
 
@@ -45,7 +46,7 @@ def read(folder: Path, name: str) -> list[Row]:
 def epsilon_at(points: dict[float, float], level: float) -> float | None:
     """The smallest ε from which a curve stays at or below a level, between points linear in log ε; None if never."""
     epsilons = sorted(points)
-    if points[epsilons[-1]] > level:
+    if not epsilons or points[epsilons[-1]] > level:
         return None
     for left, right in zip(reversed(epsilons[:-1]), reversed(epsilons[1:]), strict=True):
         if points[left] > level:
@@ -68,8 +69,8 @@ def measured(folder: Path) -> str:
     rows = read(folder, "figure1") + read(folder, "figure2")
     parts = []
     names = list(dict.fromkeys(str(row["set"]) for row in rows))
-    if not rows:
-        parts.append("*Figures 1 and 2 have not been made in this folder.*")
+    if not {*ORDER, "decentralised", *_OURS} <= {row["curve"] for row in rows}:
+        parts.append("*Figures 1 and 2 have not been made in this folder with all curves that are compared.*")
     else:
         parts += [_against_balcan(rows, names), _error_one_tenth(rows, names), _equivalence(rows)]
     parts.append(_variance(read(folder, "table2")))
@@ -108,18 +109,12 @@ def _against_balcan(rows: list[Row], names: list[str]) -> str:
 def _error_one_tenth(rows: list[Row], names: list[str]) -> str:
     lines = []
     for name in names:
-        cells = [
-            _shown(epsilon_at(_curve(rows, name, curve), 0.1))
-            for curve in ("central", "balcan", "balcan-public", "fedpower", "dense", "users")
-            if curve not in ("dense", "users")
-        ]
+        cells = [_shown(epsilon_at(_curve(rows, name, curve), 0.1)) for curve in ORDER]
         best = min(_curve(rows, name, "central", "exact").values())
-        ours = [
-            _shown(epsilon_at(_curve(rows, name, curve, "exact"), 0.1)) for curve in ("catalogue", "dense", "users")
-        ]
+        ours = [_shown(epsilon_at(_curve(rows, name, curve, "exact"), 0.1)) for curve in _OURS]
         lines.append([name, *cells, f"{best:.2f}", *ours])
-    header = ["ε at which the error is 0.1", *(LABELS[c] for c in ("central", "balcan", "balcan-public", "fedpower"))]
-    header += ["paper's least error by `exact`", *(f"{LABELS[c]} (`exact`)" for c in ("catalogue", "dense", "users"))]
+    header = ["ε at which the error is 0.1", *(LABELS[c] for c in ORDER)]
+    header += ["paper's least error by `exact`", *(f"{LABELS[c]} (`exact`)" for c in _OURS)]
     return (
         '**"Relative error ≈ 1/10 for ε in (5, 10) on EachMovie and ε ≈ 20 on MovieLens; other decentralised methods '
         'need ε of the order of at least 10³."** Published methods by the reading `same-start`, the one that can go to '

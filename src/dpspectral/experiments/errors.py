@@ -71,6 +71,7 @@ class _Study:
 def measure(
     cells: Cells,
     data: DataSet,
+    parts: Split,
     *,
     epsilons: tuple[float, ...] = EPSILONS,
     runs: int = RUNS,
@@ -79,7 +80,6 @@ def measure(
     say: Say = lambda _: None,
 ) -> list[Row]:
     """Rows of set, curve, ε, run and figures. The published methods of one run are one cell, each basis of ours one."""
-    parts = data.open()
     print_of = fingerprint(parts)
     wanted = list(curves)
     published = tuple(name for name in PUBLISHED_CURVES if name in wanted)

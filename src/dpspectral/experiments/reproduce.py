@@ -115,9 +115,10 @@ def _errors(title: str, families: tuple[str, ...], cells: Cells, options: Option
     epsilons = options.epsilons or errors.EPSILONS
     runs = options.runs or errors.RUNS
     for source in _sets(options, families):
-        data[source.label] = fingerprint(source.open())
+        parts = source.open()
+        data[source.label] = fingerprint(parts)
         rows += errors.measure(
-            cells, source, epsilons=epsilons, runs=runs, recall_runs=min(runs, errors.RECALL_RUNS),
+            cells, source, parts, epsilons=epsilons, runs=runs, recall_runs=min(runs, errors.RECALL_RUNS),
             curves=options.curves, say=say,
         )  # fmt: skip
     header = ["data", "method", *(f"ε = {e:g}" for e in epsilons)]
