@@ -125,7 +125,9 @@ def test_overhead_is_the_papers_model():
     assert overhead.cost("computation", "server", 16, 1000, True) == 16 * (16 + 4000)
     assert overhead.cost("communication", "server", 16, 1000, False) == 16_000
     header, rows = overhead.table(100)
-    assert all(len(row) == len(header) for row in rows)
+    assert all(len(row) == len(header) == len(set(header)) for row in rows)
+    found = dict(zip(header, rows[2], strict=True))
+    assert (found["secure, s = 16"], found["plain, s = 16"]) == (f"{16 + 4 * 3200:.3g}", "3.2e+03")
 
 
 def test_first_step_ratio_is_measured_cell_by_cell(tmp_path):

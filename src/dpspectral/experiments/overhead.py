@@ -30,7 +30,11 @@ def cost(what: str, who: str, parties: int, entries: int, secure: bool) -> float
 
 def table(n: int, p: int = 32) -> tuple[list[str], list[list[str]]]:
     """The formulas, and their values for a catalogue of n items."""
-    header = ["", "secure sum", *(f"s = {s}" for s in PARTIES), "plain sum", *(f"s = {s}" for s in PARTIES)]
+    header = [
+        "one iteration",
+        *("secure sum", *(f"secure, s = {s}" for s in PARTIES)),
+        *("plain sum", *(f"plain, s = {s}" for s in PARTIES)),
+    ]
     rows = []
     for what, who, secure, plain in MODEL:
         values = [[f"{cost(what, who, s, n * p, kind):.3g}" for s in PARTIES] for kind in (True, False)]

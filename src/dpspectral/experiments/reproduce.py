@@ -80,7 +80,7 @@ def table1(cells: Cells, options: Options, say: Say) -> Made:
         ],
         header,
         rows,
-        [dict(zip(["what", *header[1:]], row, strict=True)) for row in rows],
+        [dict(zip(header, row, strict=True)) for row in rows],
     )
 
 
