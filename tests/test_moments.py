@@ -70,3 +70,27 @@ def test_entries_exist_before_the_noise_is_drawn():
     private_count(3, "row/add-remove", 0.1, ledger, Watching(0))
     private_mean(np.ones((3, 1)), BoundedRows(1.0), 0.1, ledger, Watching(0))
     assert seen == [1, 2, 2]
+
+
+class Asked(NotPrivate):
+    """Seeded noise that remembers the deviations it was asked for, and whether they were charged by then."""
+
+    def __init__(self, ledger):
+        super().__init__(0)
+        self.ledger, self.sigmas = ledger, []
+
+    def rounded_gaussian(self, sigma, shape):
+        assert self.ledger.entries
+        self.sigmas.append(sigma)
+        return super().rounded_gaussian(sigma, shape)
+
+
+def test_noise_is_drawn_at_the_deviation_that_is_charged(rng):
+    ledger = Ledger(BUDGET)
+    noise = Asked(ledger)
+    private_count(500, "interaction/add-remove", 0.3, ledger, noise)
+    assert noise.sigmas == [ledger.entries[0].sigma] == [pytest.approx(1 / 0.3)]
+    ledger = Ledger(BUDGET)
+    noise = Asked(ledger)
+    private_mean(rng.normal(size=(50, 3)), BoundedRows(2.0), 0.3, ledger, noise)
+    assert noise.sigmas == [ledger.entries[0].sigma] * 2  # sum and count

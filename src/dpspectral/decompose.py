@@ -118,7 +118,7 @@ def decompose(
         users = None
         if isinstance(unit, Interaction) and unit.floor is None and catalogue is not None and not source:
             ledger = opened(budget, ledger)
-            users, budget = _count(checks.matrix(data), unit, budget, ledger, noise)
+            users, budget = _count(data, unit, budget, ledger, noise)
             words.append(f"About {users} users were counted with {_COUNT_SHARE:.0%} of the budget.")
     if method == "dense":
         assert isinstance(unit, PatternUnit)

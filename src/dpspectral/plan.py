@@ -477,20 +477,9 @@ class _Builder:
         name = "dense, all items" if config is None else "dense, catalogue"
         numbers = m * (m + 1) / 2 + (0 if config is None else self.items)
         several = config is not None and config.items is None  # then the best part of the catalogue is looked for
+        rest = (scale, memory, seconds, numbers)
         found = [
-            self._option(
-                name,
-                kept[:size],
-                unit.known_floor,
-                None,
-                1,
-                std,
-                std * math.sqrt(size),
-                scale,
-                memory,
-                seconds,
-                numbers,
-            )
+            self._option(name, kept[:size], unit.known_floor, None, 1, std, std * math.sqrt(size), *rest)
             for size in (catalogue_sizes(m, self.rank) if several else [m])
         ]
         return min(found, key=lambda option: option.error)

@@ -352,9 +352,10 @@ def run(
     return Result(components, eigenvalues, ledger, source.unit.describe(), settings, found)
 
 
-def _refuse_early(source: Source, mu: float, extra_bits: int) -> None:
+def _refuse_early(source: Curator, mu: float, extra_bits: int) -> None:
     """Noise that cannot be drawn is refused before a catalogue is paid for: tried on a unit vector, the longest row."""
-    unit = source.unit.with_floor(source.unit.floor or 1) if isinstance(source.unit, PatternUnit) else source.unit
+    assert isinstance(source.unit, PatternUnit)  # a catalogue goes with no other
+    unit = source.unit.with_floor(source.unit.floor or 1)
     X = np.zeros((source.n, 1))
     X[0] = 1.0
     rounding = unit.rounding(Iterate(X, DEFAULT_BITS + extra_bits), ROUNDING_LOSS * 2.0**-extra_bits)

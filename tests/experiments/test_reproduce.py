@@ -40,7 +40,7 @@ def tiny(folder):
 
 def test_shared_work_gives_the_results_of_single_runs(tiny, monkeypatch):
     """Bit for bit, whatever the width of a block."""
-    R = tiny.open().train
+    R = tiny.parts.train
     for width in (2048, 96):
         monkeypatch.setattr(curves, "_WIDE", width)
         found = {(name, e): basis for name, e, basis in published_bases(R, (1.0, 50.0), 1e-5, 3)}
@@ -55,7 +55,7 @@ def test_shared_work_gives_the_results_of_single_runs(tiny, monkeypatch):
 
 
 def test_meter_measures_the_relative_error(tiny):
-    R = tiny.open().train
+    R = tiny.parts.train
     meter, U = Meter(R), exact_basis(R, 32)
     V = noiseless_basis(R, 0)
     assert meter.error(meter.weigh(U), meter.weigh(V)) == pytest.approx(relative_error(R, U, V), rel=1e-6)
@@ -63,7 +63,7 @@ def test_meter_measures_the_relative_error(tiny):
 
 
 def test_noiseless_run_is_the_limit_of_the_paper(tiny):
-    R = tiny.open().train
+    R = tiny.parts.train
     limit = baselines.nicolas2025(R, 32, epsilon=1e7, delta=1e-5, random_state=4, noise_seed=0).components
     reference = noiseless_basis(R, 4)
     assert np.linalg.norm(limit - reference @ (reference.T @ limit), 2) < 1e-3
@@ -79,7 +79,7 @@ def test_bootstrap_interval_holds_the_mean():
 def test_measured_order_is_that_of_the_papers_text(tiny, tmp_path):
     """Central = decentralised < Balcan central < Balcan public < FedPower wherever intervals separate."""
     rows = errors.measure(
-        Cells(tmp_path / "cells"), tiny, tiny.open(), epsilons=(5.0, 100.0, 1000.0), runs=5, recall_runs=1,
+        Cells(tmp_path / "cells"), tiny, epsilons=(5.0, 100.0, 1000.0), runs=5, recall_runs=1,
         curves=tuple(PUBLISHED_CURVES),
     )  # fmt: skip
     assert len(rows) == 5 * 3 * len(PUBLISHED_CURVES)
@@ -106,7 +106,7 @@ def test_sets_are_found_by_family_and_twins_are_labelled(folder):
 
 
 def test_statistics_agree_with_a_dense_decomposition(tiny):
-    R = tiny.open().train
+    R = tiny.parts.train
     found = statistics.describe(R)
     book = R.toarray()
     U = np.linalg.eigh(book.T @ (book / book.sum(axis=1, keepdims=True)))[1]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table as Grid
+
+from dpspectral.files import check_writable
 
 OUT = Console()
 ERR = Console(stderr=True)
@@ -44,6 +47,14 @@ def progress_bar(total: float, text: str) -> Iterator[Callable[[float, str], Non
     with Progress(console=ERR, transient=True) as bar:
         task = bar.add_task(text, total=total)
         yield lambda amount, text: bar.update(task, completed=amount, description=text)
+
+
+def check_out(out: Path, *inputs: Path) -> None:
+    """Refuse, before any work, an output that cannot be written or that is one of the inputs."""
+    check_writable(out)
+    for given in inputs:
+        if out.exists() and given.exists() and out.samefile(given):
+            raise ValueError(f"--out {out} is the input {given}; choose another file")
 
 
 def facts(rows: list[tuple[str, str]]) -> None:

@@ -9,9 +9,19 @@ from pathlib import Path
 import click
 
 from dpspectral.catalogue import PrivateCatalogue
-from dpspectral.cli.common import DELTA, EPSILON, ERR, HEADER, JSON, MIN_RATING, facts, plain_errors, progress_bar
+from dpspectral.cli.common import (
+    DELTA,
+    EPSILON,
+    ERR,
+    HEADER,
+    JSON,
+    MIN_RATING,
+    check_out,
+    facts,
+    plain_errors,
+    progress_bar,
+)
 from dpspectral.decompose import decompose
-from dpspectral.files import check_writable
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
@@ -126,10 +136,7 @@ def fit(
     with plain_errors():
         budget = Budget(epsilon, delta)
         unit = _unit(kind, floor, weighting, neighbours, row_norm, binarize)
-        check_writable(out)
-        for given in (data, *([Path(items)] if items else [])):
-            if out.exists() and given.exists() and out.samefile(given):
-                raise ValueError(f"--out {out} is the input {given}; choose another file")
+        check_out(out, data, *([Path(items)] if items else []))
         table = datasets.load(data, items=items, min_rating=min_rating, header=header)
         ledger = Ledger(budget)
         try:

@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import HEADER, JSON, MIN_RATING, OUT, facts, plain_errors
-from dpspectral.files import check_writable, write_whole
+from dpspectral.cli.common import HEADER, JSON, MIN_RATING, OUT, check_out, facts, plain_errors
+from dpspectral.files import write_whole
 from dpspectral.recommender import FILTERS, PrivateRecommender
 from dpspectral.recsys import datasets
 
@@ -58,10 +58,7 @@ def recommend(
     """
     with plain_errors():
         if out is not None:
-            check_writable(out)
-            for given in (basis, rows):
-                if out.exists() and given.exists() and out.samefile(given):
-                    raise ValueError(f"--out {out} is the input {given}; choose another file")
+            check_out(out, basis, rows)
         model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
         table = _load_rows(model, rows, min_rating, header)
         users = table.users or [str(row) for row in range(table.matrix.shape[0])]

@@ -9,7 +9,6 @@ there is said to be missing.
 from __future__ import annotations
 
 import csv
-import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from dpspectral.experiments.curves import LABELS
 from dpspectral.experiments.errors import ORDER, order_violations, summary
+from dpspectral.experiments.frontier import crossing
 from dpspectral.files import write_whole
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -50,8 +50,7 @@ def epsilon_at(points: dict[float, float], level: float) -> float | None:
         return None
     for left, right in zip(reversed(epsilons[:-1]), reversed(epsilons[1:]), strict=True):
         if points[left] > level:
-            part = (points[left] - level) / (points[left] - points[right])
-            return math.exp(math.log(left) + part * math.log(right / left))
+            return crossing((left, points[left]), (right, points[right]), level)
     return epsilons[0]
 
 

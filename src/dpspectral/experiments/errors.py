@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from dpspectral.experiments.curves import (
     noiseless_basis,
     published_bases,
 )
-from dpspectral.experiments.sets import DataSet, fingerprint
+from dpspectral.experiments.sets import DataSet
 from dpspectral.privacy.budget import Budget
 from dpspectral.recsys.metrics import exact_basis
 from dpspectral.recsys.ranking import evaluate
@@ -71,7 +72,6 @@ class _Study:
 def measure(
     cells: Cells,
     data: DataSet,
-    parts: Split,
     *,
     epsilons: tuple[float, ...] = EPSILONS,
     runs: int = RUNS,
@@ -80,20 +80,17 @@ def measure(
     say: Say = lambda _: None,
 ) -> list[Row]:
     """Rows of set, curve, ε, run and figures. The published methods of one run are one cell, each basis of ours one."""
-    print_of = fingerprint(parts)
     wanted = list(curves)
     published = tuple(name for name in PUBLISHED_CURVES if name in wanted)
-    study: list[_Study] = []  # made when there is something to compute
 
-    def ready() -> _Study:
-        if not study:
-            study.append(_Study(parts))
-        return study[0]
+    @cache
+    def ready() -> _Study:  # made when there is something to compute
+        return _Study(data.parts)
 
     rows: list[Row] = []
     for run in range(runs):
         with_recall = run < recall_runs
-        common = {"set": data.key, "data": print_of, "run": run, "recall": with_recall}
+        common = {"set": data.key, "data": data.fingerprint, "run": run, "recall": with_recall}
         if published:
             key = {**common, "what": "published", "version": 2, "curves": list(published), "epsilons": list(epsilons)}
 

@@ -12,6 +12,7 @@ import csv
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,11 @@ from scipy.stats import t as student
 from dpspectral.baselines import nicolas2025
 from dpspectral.decompose import decompose
 from dpspectral.experiments.cells import Cells
-from dpspectral.experiments.sets import DataSet, fingerprint
+from dpspectral.experiments.sets import DataSet
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, User
 from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.recsys.split import Split
 
 RANK = 32
 SEEDS = 5
@@ -79,24 +79,21 @@ def run(
     """Measure what is not among the cells."""
     rows: list[Row] = []
     for source in data:
-        R = source.open().train
-        print_of = fingerprint(Split(R, R))
-        truth: list[NDArray[np.float64]] = []
+        R = source.parts.train
+        truth = cache(partial(exact_basis, R, RANK))  # made when there is something to compute
         for epsilon in epsilons:
             for seed in range(seeds):
                 for method in methods:
 
                     def one(
                         R: Any = R, method: str = method, epsilon: float = epsilon, seed: int = seed,
-                        truth: list[NDArray[np.float64]] = truth,
+                        truth: Callable[[], NDArray[np.float64]] = truth,
                     ) -> Row:  # fmt: skip
-                        if not truth:
-                            truth.append(exact_basis(R, RANK))
                         with warnings.catch_warnings():
                             warnings.filterwarnings("ignore", message="delta=")  # 1/n² is for comparison only
-                            return measure(R, truth[0], method, float(epsilon), seed)
+                            return measure(R, truth(), method, float(epsilon), seed)
 
-                    key = {"what": "frontier", "set": source.key, "data": print_of, "method": method,
+                    key = {"what": "frontier", "set": source.key, "data": source.fingerprint, "method": method,
                            "epsilon": float(epsilon), "seed": seed, "rank": RANK, "version": 2}  # fmt: skip
                     found = cells.compute(key, one)
                     rows.append({"set": source.key, "method": method, "epsilon": float(epsilon), "seed": seed, **found})
@@ -134,6 +131,12 @@ def curve(rows: list[Row], name: str, method: str) -> dict[float, tuple[float, f
     return found
 
 
+def crossing(before: tuple[float, float], after: tuple[float, float], level: float) -> float:
+    """The ε between two points (ε, error) at which the error is `level`, linear in log ε."""
+    part = (before[1] - level) / (before[1] - after[1])
+    return float(before[0] * (after[0] / before[0]) ** part)
+
+
 def reached(points: dict[float, tuple[float, float]], error: float) -> float | None:
     """The smallest ε at which a curve is at or below an error, between measured points linear in log ε.
 
@@ -144,8 +147,7 @@ def reached(points: dict[float, tuple[float, float]], error: float) -> float | N
         if value <= error:
             if before is None:
                 return epsilon
-            part = (before[1] - error) / (before[1] - value)
-            return float(np.exp(np.log(before[0]) + part * (np.log(epsilon) - np.log(before[0]))))
+            return crossing(before, (epsilon, value), error)
         before = (epsilon, value)
     return None
 

@@ -22,7 +22,8 @@ from dpspectral import report
 from dpspectral.experiments import claims, errors, frontier, overhead, ratio, statistics
 from dpspectral.experiments.cells import Cells
 from dpspectral.experiments.curves import LABELS
-from dpspectral.experiments.sets import FAMILIES, DataSet, files, find, fingerprint
+from dpspectral.experiments.sets import FAMILIES, DataSet, files, find
+from dpspectral.experiments.twins import SHAPES
 from dpspectral.files import check_writable, write_whole
 
 Say = Callable[[str], None]
@@ -70,7 +71,7 @@ def _everything(options: Options) -> list[DataSet]:
 
 
 def table1(cells: Cells, options: Options, say: Say) -> Made:
-    n = statistics.PAPER["MovieLens-10M"][1]
+    n = SHAPES["movielens"].items
     header, rows = overhead.table(n)
     return Made(
         "Table 1: what one iteration costs",
@@ -87,13 +88,12 @@ def table1(cells: Cells, options: Options, say: Say) -> Made:
 def table2(cells: Cells, options: Options, say: Say) -> Made:
     found, data = {}, {}
     for source in _everything(options):
-        parts = source.open()
-        data[source.label] = fingerprint(parts)
+        data[source.label] = source.fingerprint
         key = {
             "what": "statistics", "version": 2, "set": source.key, "data": data[source.label],
             "dense": statistics.DENSE, "leading": statistics.LEADING,
         }  # fmt: skip
-        found[source.label] = cells.compute(key, lambda parts=parts: statistics.describe(parts.train))  # type: ignore[misc]
+        found[source.label] = cells.compute(key, lambda s=source: statistics.describe(s.parts.train))  # type: ignore[misc]
         say(f"{source.label}: {found[source.label]['items']} items")
     header, rows = statistics.table(found)
     return Made(
@@ -115,10 +115,9 @@ def _errors(title: str, families: tuple[str, ...], cells: Cells, options: Option
     epsilons = options.epsilons or errors.EPSILONS
     runs = options.runs or errors.RUNS
     for source in _sets(options, families):
-        parts = source.open()
-        data[source.label] = fingerprint(parts)
+        data[source.label] = source.fingerprint
         rows += errors.measure(
-            cells, source, parts, epsilons=epsilons, runs=runs, recall_runs=min(runs, errors.RECALL_RUNS),
+            cells, source, epsilons=epsilons, runs=runs, recall_runs=min(runs, errors.RECALL_RUNS),
             curves=options.curves, say=say,
         )  # fmt: skip
     header = ["data", "method", *(f"ε = {e:g}" for e in epsilons)]
@@ -173,7 +172,7 @@ def frontier_part(cells: Cells, options: Options, say: Say) -> Made:
     seeds = options.runs or frontier.SEEDS
     rows = frontier.run(cells, sources, seeds=seeds, epsilons=options.epsilons or frontier.EPSILONS, say=say)
     write_whole(options.out / "frontier.md", lambda stream: stream.write(frontier.tables(rows).encode()))
-    data = {source.label: fingerprint(source.open()) for source in sources}
+    data = {source.label: source.fingerprint for source in sources}
     caption = "Error against ε, the paper to the letter and ours, interactions and whole users."
     words = [f"Mean of {seeds} seeds, all choices automatic. Tables: frontier.md."]
     return Made(

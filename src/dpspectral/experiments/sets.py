@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -28,17 +29,22 @@ class DataSet:
 
     key: str
     label: str  # says "synthetic" where it is
-    open: Callable[[], Split]
+    load: Callable[[], Split]
 
+    @cached_property
+    def parts(self) -> Split:
+        """Read (or made) once, however many parts of a study need it."""
+        return self.load()
 
-def fingerprint(parts: Split) -> str:
-    """A hash of the train and test interactions."""
-    found = hashlib.sha256()
-    for part in (parts.train, parts.test):
-        found.update(np.asarray(part.shape, dtype=np.int64).tobytes())
-        found.update(part.indptr.astype(np.int64).tobytes())
-        found.update(part.indices.astype(np.int64).tobytes())
-    return found.hexdigest()[:16]
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the train and test interactions."""
+        found = hashlib.sha256()
+        for part in (self.parts.train, self.parts.test):
+            found.update(np.asarray(part.shape, dtype=np.int64).tobytes())
+            found.update(part.indptr.astype(np.int64).tobytes())
+            found.update(part.indices.astype(np.int64).tobytes())
+        return found.hexdigest()[:16]
 
 
 def files(folder: Path) -> dict[str, Path]:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpspectral.recsys.split import Split, split
+from dpspectral.recsys.split import Split, places, split
 
 Ints = NDArray[np.int64]
 _TASTES = 40
@@ -143,8 +143,7 @@ def _at_most(keys: Ints, room: Ints, n: int, rng: np.random.Generator) -> Ints:
     keys = keys[order]
     users = keys // n
     counts = np.bincount(users, minlength=len(room))
-    place = np.arange(len(keys)) - np.repeat(np.cumsum(counts) - counts, counts)
-    kept: Ints = keys[place < room[users]]
+    kept: Ints = keys[places(counts) < room[users]]
     return kept
 
 

@@ -12,6 +12,33 @@ from dpspectral.jit import jit
 
 
 @jit
+def _gather(indices, start, stop, X, q):
+    """q = Σ rows of X at some indices."""
+    p = q.size
+    q[:] = 0
+    fours = start + (stop - start) // 4 * 4
+    for e in range(start, fours, 4):
+        a, b = np.uint64(indices[e]), np.uint64(indices[e + 1])
+        c, d = np.uint64(indices[e + 2]), np.uint64(indices[e + 3])
+        for j in range(p):
+            q[j] += (X[a, j] + X[b, j]) + (X[c, j] + X[d, j])
+    for e in range(fours, stop):
+        i = np.uint64(indices[e])
+        for j in range(p):
+            q[j] += X[i, j]
+
+
+@jit
+def _scatter(indices, start, stop, q, Y):
+    """Rows of Y at some indices += q."""
+    p = q.size
+    for e in range(start, stop):
+        i = np.uint64(indices[e])
+        for j in range(p):
+            Y[i, j] += q[j]
+
+
+@jit
 def binary_gram(indptr, indices, weights, X, shift, Y):
     """Y += Σ_u r_u · divide(W_d · r_uᵀX) over the CSR rows of a 0/1 matrix. X and Y share an integer type."""
     p = X.shape[1]
@@ -21,24 +48,11 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
         start, stop = indptr[u], indptr[u + 1]
         if start == stop:
             continue
-        q[:] = 0
-        fours = start + (stop - start) // 4 * 4
-        for e in range(start, fours, 4):
-            a, b = np.uint64(indices[e]), np.uint64(indices[e + 1])
-            c, d = np.uint64(indices[e + 2]), np.uint64(indices[e + 3])
-            for j in range(p):
-                q[j] += (X[a, j] + X[b, j]) + (X[c, j] + X[d, j])
-        for e in range(fours, stop):
-            i = np.uint64(indices[e])
-            for j in range(p):
-                q[j] += X[i, j]
+        _gather(indices, start, stop, X, q)
         w = weights[stop - start]
         for j in range(p):
             q[j] = (np.int64(q[j]) * w + half) >> shift
-        for e in range(start, stop):
-            i = np.uint64(indices[e])
-            for j in range(p):
-                Y[i, j] += q[j]
+        _scatter(indices, start, stop, q, Y)
 
 
 @jit
@@ -50,24 +64,11 @@ def float_gram(indptr, indices, weights, X, Y):
         start, stop = indptr[u], indptr[u + 1]
         if start == stop:
             continue
-        q[:] = 0
-        fours = start + (stop - start) // 4 * 4
-        for e in range(start, fours, 4):
-            a, b = np.uint64(indices[e]), np.uint64(indices[e + 1])
-            c, d = np.uint64(indices[e + 2]), np.uint64(indices[e + 3])
-            for j in range(p):
-                q[j] += (X[a, j] + X[b, j]) + (X[c, j] + X[d, j])
-        for e in range(fours, stop):
-            i = np.uint64(indices[e])
-            for j in range(p):
-                q[j] += X[i, j]
+        _gather(indices, start, stop, X, q)
         w = weights[stop - start]
         for j in range(p):
             q[j] *= w
-        for e in range(start, stop):
-            i = np.uint64(indices[e])
-            for j in range(p):
-                Y[i, j] += q[j]
+        _scatter(indices, start, stop, q, Y)
 
 
 @jit

@@ -35,14 +35,19 @@ def split(
         order = np.lexsort((np.random.default_rng(seed).random(len(user)), user))
         user, item = user[order], item[order]
         degree = np.bincount(user)
-        place = np.arange(len(user)) - np.repeat(np.cumsum(degree) - degree, degree)
-        test = place >= np.repeat(np.floor(share * degree), degree)
+        test = places(degree) >= np.repeat(np.floor(share * degree), degree)
     shape = (int(user.max()) + 1, int(item.max()) + 1)
     parts = [sp.csr_array((np.ones(part.sum()), (user[part], item[part])), shape=shape) for part in (~test, test)]
     columns = np.asarray(parts[0].sum(axis=0)).ravel() > 0
     rows = np.asarray(parts[0].sum(axis=1)).ravel() > 0
     train, held = (part[:, columns][rows].tocsr() for part in parts)
     return Split(train, held)
+
+
+def places(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, … within each of several groups that lie one after the other."""
+    found: NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return found
 
 
 def train_part(user: NDArray[Any], item: NDArray[Any], share: float = 0.8, seed: int = 0) -> sp.csr_array:
