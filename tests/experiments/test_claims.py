@@ -28,7 +28,7 @@ def test_section_is_made_from_the_files_of_a_run(tmp_path):
     found += rows("balcan", {1.0: 1.0, 10.0: 0.9, 100.0: 0.1})  # ten times later
     found += rows("balcan-public", {1.0: 1.1, 10.0: 1.1, 100.0: 1.1})
     found += rows("fedpower", {1.0: 1.2, 10.0: 1.2, 100.0: 1.2})
-    for curve in ("catalogue", "dense", "users"):
+    for curve in claims._OURS:
         found += rows(curve, {1.0: 0.0, 10.0: 0.0, 100.0: 0.0})
     names = ["set", "curve", "epsilon", "run", "same", "exact"]
     lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in found)]

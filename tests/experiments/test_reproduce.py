@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import baselines
+from dpspectral import (
+    Budget,
+    Interaction,
+    NotPrivate,
+    PrivateCatalogue,
+    baselines,
+    dense_release,
+    power_method,
+)
 from dpspectral.cli import main
 from dpspectral.experiments import curves, errors, overhead, ratio, reproduce, sets, statistics
 from dpspectral.experiments.cells import Cells
@@ -170,8 +178,45 @@ def test_every_part_writes_csv_figure_and_a_section_marked_not_private(made):
     assert {"numpy", "scipy", "dpspectral", "python"} <= set(record["figure1"]["versions"])
     assert record["figure2"]["seeds"]
     rows = table(out / "figure1.csv")
-    assert {row["curve"] for row in rows} == set(curves.LABELS)
+    assert {row["curve"] for row in rows} == set(curves.STEPS)
     assert all(0 <= float(row["exact"]) < 1.6 for row in rows)
+
+
+def test_automatic_choices_are_measured_where_they_are_asked_for(folder, tmp_path):
+    arguments = ["reproduce", "figure1", "--data", str(folder), "--sets", "ml-tiny", "--runs", "1", "--epsilon", "20"]
+    arguments += ["--curve", "dense", "--automatic", "--out", str(tmp_path)]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    found = {row["curve"] for row in table(tmp_path / "figure1.csv")}
+    assert found == {"dense", "automatic-power", "automatic-dense", "automatic-users"}
+
+
+def test_our_curves_side_by_side_are_those_of_single_runs(tiny, tmp_path):
+    """As many ε at once as there are cores, each on one thread: the figures are those of the library called alone."""
+    R = tiny.parts.train
+    names = ("oversampled", "catalogue", "dense")
+    rows = errors.measure(
+        Cells(tmp_path / "cells"), tiny, epsilons=(2.0, 20.0, 200.0), runs=1, recall_runs=0, curves=names
+    )
+    meter = Meter(R)
+    truth = meter.weigh(exact_basis(R, 32))
+    budget = Budget(20.0, 1 / R.shape[1] ** 2)
+    alone = {
+        "oversampled": power_method(
+            R, 32, unit=Interaction(16), budget=budget, iterations=3, oversampling=96, start="flat", random_state=0,
+            noise=NotPrivate(0), threads=2,
+        ),
+        "catalogue": power_method(
+            R, 32, unit=Interaction(), budget=budget, iterations=3, oversampling=96, catalogue=PrivateCatalogue(),
+            random_state=0, noise=NotPrivate(0),
+        ),
+        "dense": dense_release(
+            R, 32, unit=Interaction(), budget=budget, catalogue=PrivateCatalogue(items=R.shape[1]), random_state=0,
+            noise=NotPrivate(0),
+        ),
+    }  # fmt: skip
+    for name in names:
+        (found,) = [row["exact"] for row in rows if (row["curve"], row["epsilon"]) == (name, 20.0)]
+        assert found == pytest.approx(meter.error(truth, meter.weigh(alone[name].components)), rel=1e-9)
 
 
 def test_a_second_run_computes_nothing_and_a_damaged_cell_again(made, monkeypatch):
@@ -191,7 +236,7 @@ def test_a_second_run_computes_nothing_and_a_damaged_cell_again(made, monkeypatc
     lines[number] = lines[number].replace(b'"exact": 0', b'"exact": 7', 1)
     (out / "cells.jsonl").write_bytes(b"".join(lines))
     assert CliRunner().invoke(main, arguments).exit_code == 0
-    assert len(asked) == 1
+    assert len(asked) == 2  # the ε of one cell
     assert (out / "figure1.csv").read_text() == before
 
 

@@ -11,7 +11,7 @@ from rich.table import Table as Grid
 
 from dpspectral.baselines import closed_form_multiplier, closed_form_true_epsilon
 from dpspectral.cli.common import DELTA, EPSILON, ERR, JSON, OUT, facts, plain_errors, progress_bar
-from dpspectral.experiments.curves import LABELS
+from dpspectral.experiments.curves import LABELS, STEPS
 from dpspectral.experiments.reproduce import PARTS, Options, command_line
 from dpspectral.experiments.reproduce import reproduce as make
 from dpspectral.files import check_writable, write_whole
@@ -111,6 +111,7 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
 @click.option(
     "--curve", "curves", type=click.Choice(list(LABELS)), multiple=True, help="Only this curve of figure 1, 2."
 )
+@click.option("--automatic", is_flag=True, help="Figure 1, 2: our automatic choices too (slow on large data).")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("reproduced"), show_default=True)
 def reproduce(
     names: tuple[str, ...],
@@ -119,6 +120,7 @@ def reproduce(
     runs: int | None,
     epsilons: tuple[float, ...],
     curves: tuple[str, ...],
+    automatic: bool,
     out: Path,
 ) -> None:
     """Make the paper's tables and figures and our frontier. NOT PRIVATE: exact figures of the data.
@@ -133,9 +135,10 @@ def reproduce(
         for epsilon in epsilons:
             Budget(epsilon, 0.5)
         chosen = PARTS if "all" in names else tuple(name for name in PARTS if name in names)
-        options = Options(
-            data, out, runs, sets or None, curves or tuple(LABELS), tuple(sorted(epsilons)) or None, command_line()
-        )
+        wanted = curves or STEPS
+        if automatic:
+            wanted = tuple(name for name in LABELS if name in wanted or name not in STEPS)
+        options = Options(data, out, runs, sets or None, wanted, tuple(sorted(epsilons)) or None, command_line())
         try:
             with ERR.status("starting") as status:
                 file = make(chosen, options, lambda text: status.update(text))

@@ -21,7 +21,7 @@ from dpspectral.experiments.frontier import crossing
 from dpspectral.files import write_whole
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-_OURS = ("catalogue", "dense", "users")
+_OURS = ("automatic-power", "automatic-dense", "automatic-users")
 LEVELS = (0.8, 0.6, 0.4, 0.3, 0.2, 0.1)
 Row = dict[str, Any]
 

@@ -8,6 +8,7 @@ results are those of `Baseline.run`, bit for bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 
 from dpspectral import baselines
 from dpspectral.baselines import EXACT, PUBLISHED, Baseline
+from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import decompose
+from dpspectral.dense import dense_release
 from dpspectral.linalg import orthonormal
-from dpspectral.linalg.blas import one_thread_if_small
-from dpspectral.linalg.floats import FloatGram
+from dpspectral.linalg.blas import one_per_core, one_thread_if_small
+from dpspectral.linalg.floats import row_sums
 from dpspectral.power import power_method
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.noise import NotPrivate
@@ -30,6 +33,7 @@ from dpspectral.source import float_operator
 Reals = NDArray[np.float64]
 RANK, ITERATIONS = 32, 3
 FLOOR = 16  # a public constant, for the curves that have one
+ITEMS = 2000  # another, for the dense release
 _WIDE = 2048  # columns of a block
 _OTHER_NOISE = 1_000_000  # the decentralised run draws noise of its own
 
@@ -89,11 +93,10 @@ def _together(
             std = curve.baseline.noise_multiplier(epsilon, delta, ITERATIONS, curve.calibration)
             std *= curve.baseline.spread(parties)
             noisy.append(Y + curve.baseline.sensitivity(X) * std * noise[curve.other_noise])
-        with one_thread_if_small(*start.shape):
-            if number + 1 < ITERATIONS:
-                iterates = [orthonormal.qr(Y)[0] for Y in noisy]
-    for (name, epsilon), Y in zip(jobs, noisy, strict=True):
-        yield name, epsilon, orthonormal.leading(Y, RANK, 0.0)[0]
+        if number + 1 < ITERATIONS:
+            iterates = one_per_core(lambda Y: orthonormal.qr(Y)[0], noisy)
+    bases = one_per_core(lambda Y: orthonormal.leading(Y, RANK, 0.0)[0], noisy)
+    yield from ((name, epsilon, basis) for (name, epsilon), basis in zip(jobs, bases, strict=True))
 
 
 def noiseless_basis(R: Any, run: int) -> Reals:
@@ -109,25 +112,36 @@ def noiseless_basis(R: Any, run: int) -> Reals:
 
 @dataclass(frozen=True)
 class Ours:
-    """A method of this library."""
+    """A method of this library, on one thread: the ε of a run are computed side by side."""
 
     label: str
     basis: Callable[[Any, Budget, int], Reals]
 
 
-def _power(unit: Interaction, oversampling: int, start: str) -> Callable[[Any, Budget, int], Reals]:
+def _power(
+    unit: Interaction, oversampling: int, start: str, catalogue: PrivateCatalogue | None = None
+) -> Callable[[Any, Budget, int], Reals]:
     def basis(R: Any, budget: Budget, run: int) -> Reals:
         return power_method(
             R, RANK, unit=unit, budget=budget, iterations=ITERATIONS, oversampling=oversampling, start=start,
-            random_state=run, noise=NotPrivate(run),
+            catalogue=catalogue, random_state=run, noise=NotPrivate(run), threads=1,
         ).components  # fmt: skip
 
     return basis
 
 
+def _dense(R: Any, budget: Budget, run: int) -> Reals:
+    catalogue = PrivateCatalogue(items=min(ITEMS, R.shape[1]))
+    return dense_release(
+        R, RANK, unit=Interaction(), budget=budget, catalogue=catalogue, random_state=run, noise=NotPrivate(run),
+        threads=1,
+    ).components  # fmt: skip
+
+
 def _automatic(unit: Interaction | User, method: str) -> Callable[[Any, Budget, int], Reals]:
     def basis(R: Any, budget: Budget, run: int) -> Reals:
-        return decompose(R, RANK, unit, budget, method=method, random_state=run, noise=NotPrivate(run)).components
+        noise = NotPrivate(run)
+        return decompose(R, RANK, unit, budget, method=method, random_state=run, noise=noise, threads=1).components
 
     return basis
 
@@ -136,33 +150,44 @@ OUR_CURVES = {
     "no-root-two": Ours("+ no √2", _power(Interaction(1, "plain"), 0, "gaussian")),
     "floor": Ours(f"+ degree floor {FLOOR}", _power(Interaction(FLOOR), 0, "gaussian")),
     "oversampled": Ours("+ four times as many columns, flat start", _power(Interaction(FLOOR), 3 * RANK, "flat")),
-    "catalogue": Ours("dpspectral, power method", _automatic(Interaction(), "power")),
-    "dense": Ours("dpspectral, dense release", _automatic(Interaction(), "dense")),
-    "users": Ours("dpspectral, dense release, whole users", _automatic(User(), "dense")),
+    "catalogue": Ours("+ private catalogue and floor", _power(Interaction(), 3 * RANK, "popular", PrivateCatalogue())),
+    "dense": Ours(f"dense release of {ITEMS:,} items", _dense),
+    "automatic-power": Ours("dpspectral, automatic, power method", _automatic(Interaction(), "power")),
+    "automatic-dense": Ours("dpspectral, automatic, dense release", _automatic(Interaction(), "dense")),
+    "automatic-users": Ours("dpspectral, automatic, whole users", _automatic(User(), "dense")),
 }
 LABELS = {name: curve.label for name, curve in PUBLISHED_CURVES.items()}
 LABELS |= {name: curve.label for name, curve in OUR_CURVES.items()}
+STEPS = tuple(name for name in LABELS if not name.startswith("automatic"))  # one idea at a time; quick on large data
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """What errors are made of: V, R I^−½ V, I V and ‖R I^−½ VVᵀ I^½‖_F²."""
+
+    V: Reals
+    rows: Reals
+    degrees: Reals
+    square: float
 
 
 class Meter:
-    """The relative error (`metrics.relative_error`) of a basis against any reference, with one product per basis."""
+    """The relative error (`metrics.relative_error`) of a basis against any reference: one product R·V per basis."""
 
     def __init__(self, R: Any) -> None:
         degrees = np.asarray(R.sum(axis=0)).ravel().astype(np.float64)
         self.up = np.sqrt(degrees)
         self.down = np.divide(1.0, self.up, out=np.zeros_like(self.up), where=self.up > 0)
-        rows = Interaction(floor=1, weighting="plain").enforce(R)
-        self.gram = FloatGram(rows, np.ones(rows.shape[1] + 1))
+        self.rows = Interaction(floor=1, weighting="plain").enforce(R)
 
-    def weigh(self, V: Reals) -> tuple[Reals, Reals, Reals]:
-        """V, I^−½ RᵀR I^−½ V and I V."""
-        return V, self.down[:, None] * self.gram.product(self.down[:, None] * V), (self.up**2)[:, None] * V
+    def weigh(self, V: Reals) -> Weighed:
+        rows, degrees = row_sums(self.rows, self.down[:, None] * V), (self.up**2)[:, None] * V
+        with one_thread_if_small(1, 1):  # waiting BLAS threads would slow the next product down
+            return Weighed(V, rows, degrees, float(np.sum((rows.T @ rows) * (V.T @ degrees))))
 
     @staticmethod
-    def error(reference: tuple[Reals, Reals, Reals], found: tuple[Reals, Reals, Reals]) -> float:
+    def error(reference: Weighed, found: Weighed) -> float:
         """‖R I^−½ (VVᵀ − UUᵀ) I^½‖_F / ‖R I^−½ UUᵀ I^½‖_F."""
-        (U, MU, DU), (V, MV, DV) = reference, found
-        truth = float(np.sum((U.T @ MU) * (U.T @ DU)))
-        own = float(np.sum((V.T @ MV) * (V.T @ DV)))
-        cross = float(np.sum((U.T @ MV) * (U.T @ DV)))
-        return float(np.sqrt(max(truth + own - 2 * cross, 0.0) / truth))
+        with one_thread_if_small(1, 1):
+            cross = float(np.sum((reference.rows.T @ found.rows) * (reference.V.T @ found.degrees)))
+        return math.sqrt(max(reference.square + found.square - 2 * cross, 0.0) / reference.square)

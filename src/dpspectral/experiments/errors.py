@@ -10,6 +10,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,14 @@ from dpspectral.experiments.curves import (
     OUR_CURVES,
     PUBLISHED_CURVES,
     RANK,
+    STEPS,
     Meter,
+    Weighed,
     noiseless_basis,
     published_bases,
 )
 from dpspectral.experiments.sets import DataSet
+from dpspectral.linalg.blas import one_per_core
 from dpspectral.privacy.budget import Budget
 from dpspectral.recsys.metrics import exact_basis
 from dpspectral.recsys.ranking import evaluate
@@ -49,17 +53,20 @@ class _Study:
         self.parts = parts
         self.meter = Meter(self.R)
         self.truth = self.meter.weigh(exact_basis(self.R, RANK))
-        self._starts: dict[int, tuple[Reals, Reals, Reals]] = {}
+        self._starts: dict[int, Weighed] = {}
+        self._lock = Lock()
         self.users = np.random.default_rng(0).permutation(self.R.shape[0])[:RECALL_USERS]
 
+    def ours(self, name: str, epsilon: float, run: int, with_recall: bool) -> dict[str, float]:
+        return self.figures(OUR_CURVES[name].basis(self.R, Budget(epsilon, self.delta), run), run, with_recall)
+
     def figures(self, basis: Reals, run: int, with_recall: bool) -> dict[str, float]:
-        if run not in self._starts:
-            self._starts = {run: self.meter.weigh(noiseless_basis(self.R, run))}
+        with self._lock:
+            if run not in self._starts:
+                self._starts = {run: self.meter.weigh(noiseless_basis(self.R, run))}
+            start = self._starts[run]
         found = self.meter.weigh(basis)
-        values = {
-            "exact": self.meter.error(self.truth, found),
-            "same": self.meter.error(self._starts[run], found),
-        }
+        values = {"exact": self.meter.error(self.truth, found), "same": self.meter.error(start, found)}
         if with_recall:
             left, right = self.meter.down[:, None] * basis, self.meter.up[:, None] * basis
             ranking = evaluate(
@@ -76,12 +83,14 @@ def measure(
     epsilons: tuple[float, ...] = EPSILONS,
     runs: int = RUNS,
     recall_runs: int = RECALL_RUNS,
-    curves: Iterable[str] = tuple(LABELS),
+    curves: Iterable[str] = STEPS,
     say: Say = lambda _: None,
 ) -> list[Row]:
-    """Rows of set, curve, ε, run and figures. The published methods of one run are one cell, each basis of ours one."""
+    """Rows of set, curve, ε, run and figures. All ε of a curve in one run are a cell; so are all published methods."""
     wanted = list(curves)
     published = tuple(name for name in PUBLISHED_CURVES if name in wanted)
+    groups = [("published", published)] if published else []
+    groups += [(name, (name,)) for name in OUR_CURVES if name in wanted]
 
     @cache
     def ready() -> _Study:  # made when there is something to compute
@@ -89,34 +98,28 @@ def measure(
 
     rows: list[Row] = []
     for run in range(runs):
-        with_recall = run < recall_runs
-        common = {"set": data.key, "data": data.fingerprint, "run": run, "recall": with_recall}
-        if published:
-            key = {**common, "what": "published", "version": 2, "curves": list(published), "epsilons": list(epsilons)}
+        for what, names in groups:
+            with_recall = run < recall_runs
+            key = {
+                "set": data.key, "data": data.fingerprint, "run": run, "recall": with_recall, "what": what,
+                "version": 3, "curves": list(names), "epsilons": list(epsilons),
+            }  # fmt: skip
 
-            def together(run: int = run, with_recall: bool = with_recall) -> dict[str, Any]:
-                found: dict[str, Any] = {name: [] for name in published}
-                bases = published_bases(ready().R, epsilons, ready().delta, run, published)
-                for name, _, basis in bases:
-                    found[name].append(ready().figures(basis, run, with_recall))
-                return found
-
-            for name, values in cells.compute(key, together).items():
-                rows += [_row(data, name, e, run, figures) for e, figures in zip(epsilons, values, strict=True)]
-            say(f"{data.label}: published methods, run {run + 1} of {runs}")
-        for name in (name for name in OUR_CURVES if name in wanted):
-            for epsilon in epsilons:
-
-                def one(name: str = name, epsilon: float = epsilon, run: int = run) -> dict[str, Any]:
-                    study = ready()
+            def work(what: str = what, names: tuple[str, ...] = names, run: int = run) -> dict[str, Any]:
+                study, recall = ready(), run < recall_runs
+                if what == "published":
+                    bases = list(published_bases(study.R, epsilons, study.delta, run, names))
+                    figures = one_per_core(lambda found: study.figures(found[2], run, recall), bases)
+                else:
                     with warnings.catch_warnings():
                         warnings.filterwarnings("ignore", message="delta=")  # 1/n² is for comparison only
-                        basis = OUR_CURVES[name].basis(study.R, Budget(epsilon, study.delta), run)
-                    return study.figures(basis, run, run < recall_runs)
+                        figures = one_per_core(lambda epsilon: study.ours(what, epsilon, run, recall), epsilons)
+                each = len(epsilons)
+                return {name: figures[i * each : (i + 1) * each] for i, name in enumerate(names)}
 
-                key = {**common, "what": name, "epsilon": epsilon}
-                rows.append(_row(data, name, epsilon, run, cells.compute(key, one)))
-                say(f"{data.label}: {LABELS[name]}, ε = {epsilon:g}, run {run + 1} of {runs}")
+            for name, values in cells.compute(key, work).items():
+                rows += [_row(data, name, e, run, figures) for e, figures in zip(epsilons, values, strict=True)]
+            say(f"{data.label}: {LABELS.get(what, 'published methods')}, run {run + 1} of {runs}")
     return rows
 
 
@@ -179,9 +182,11 @@ _STYLES: dict[str, dict[str, Any]] = {
     "no-root-two": {"color": "C9", "linestyle": "-"},
     "floor": {"color": "C2", "linestyle": "-"},
     "oversampled": {"color": "C2", "linestyle": "--"},
-    "catalogue": {"color": "C0", "linestyle": "-"},
-    "dense": {"color": "C3", "linestyle": "-"},
-    "users": {"color": "C3", "linestyle": "--"},
+    "catalogue": {"color": "C0", "linestyle": ":"},
+    "dense": {"color": "C3", "linestyle": ":"},
+    "automatic-power": {"color": "C0", "linestyle": "-"},
+    "automatic-dense": {"color": "C3", "linestyle": "-"},
+    "automatic-users": {"color": "C3", "linestyle": "--"},
 }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from dpspectral import report
 from dpspectral.experiments import claims, errors, frontier, overhead, ratio, statistics
 from dpspectral.experiments.cells import Cells
-from dpspectral.experiments.curves import LABELS
+from dpspectral.experiments.curves import LABELS, STEPS
 from dpspectral.experiments.sets import FAMILIES, DataSet, files, find
 from dpspectral.experiments.twins import SHAPES
 from dpspectral.files import check_writable, write_whole
@@ -54,7 +54,7 @@ class Options:
     out: Path = Path("reproduced")
     runs: int | None = None
     sets: tuple[str, ...] | None = None
-    curves: tuple[str, ...] = tuple(LABELS)
+    curves: tuple[str, ...] = STEPS
     epsilons: tuple[float, ...] | None = None
     command: str = ""
 

@@ -6,11 +6,17 @@ then costs more time than it saves: the next product ran up to twice as long.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
+
+Input = TypeVar("Input")
+Output = TypeVar("Output")
 
 _SMALL = 5e8  # multiplications; about a tenth of a second on one core
 
@@ -26,3 +32,9 @@ def one_thread_if_small(n: int, p: int) -> AbstractContextManager[Any]:
         return nullcontext()
     limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limited
+
+
+def one_per_core(function: Callable[[Input], Output], inputs: Iterable[Input]) -> list[Output]:
+    """Many independent pieces of work, each on one core."""
+    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, inputs))

@@ -5,6 +5,7 @@ Row blocks too: nothing as large as the data is made. Sums depend on their order
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -45,27 +46,39 @@ class FloatGram:
         return Y
 
     def _sparse_product(self, X: Reals) -> Reals:
-        """Each half of the rows on a thread of its own: always the same halves, so that sums are always the same, and
-        each column as if it were alone."""
+        """A few columns per thread, each column as if it were alone: the same sums for any width and thread count."""
         indptr = self.rows.indptr.astype(np.int64)
-        middle = int(np.searchsorted(indptr, indptr[-1] // 2))
-        halves = [(0, middle), (middle, len(indptr) - 1)]
         Y = np.empty((self.n, X.shape[1]))
-        with ThreadPoolExecutor(2) as pool:
-            for first in range(0, X.shape[1], _TILE):
-                part = np.ascontiguousarray(X[:, first : first + _TILE], dtype=np.float64)
-                sums = np.zeros((2, *part.shape))
+        threads = os.cpu_count() or 1
+        tile = max(1, min(_TILE, -(-X.shape[1] // threads)))
 
-                def work(half: int, part: Reals = part, sums: Reals = sums) -> None:
-                    start, stop = halves[half]
-                    own = indptr[start : stop + 1]
-                    kernels.float_gram(
-                        own - own[0], self.rows.indices[own[0] : own[-1]], self.weights, part, sums[half]
-                    )
+        def work(first: int) -> None:
+            part = np.ascontiguousarray(X[:, first : first + tile], dtype=np.float64)
+            sums = np.zeros(part.shape)
+            kernels.float_gram(indptr, self.rows.indices, self.weights, part, sums)
+            Y[:, first : first + tile] = sums
 
-                list(pool.map(work, range(2)))
-                Y[:, first : first + _TILE] = sums[0] + sums[1]
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, range(0, X.shape[1], tile)))
         return Y
+
+
+def row_sums(rows: Any, X: Reals) -> Reals:
+    """R·X for 0/1 rows (CSR whose stored entries are the ones, or a dense array), rows shared between threads."""
+    if not sp.issparse(rows):
+        dense: Reals = rows @ X
+        return dense
+    X = np.ascontiguousarray(X, dtype=np.float64)
+    indptr = rows.indptr.astype(np.int64)
+    Q = np.empty((rows.shape[0], X.shape[1]))
+
+    def work(block: tuple[int, int]) -> None:
+        start, stop = block
+        kernels.row_sums(indptr[start : stop + 1], rows.indices, X, Q[start:stop])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(work, row_blocks(rows.shape[0], _BLOCK)))
+    return Q
 
 
 class FloatRows:

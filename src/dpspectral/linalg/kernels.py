@@ -40,10 +40,10 @@ def _scatter(indices, start, stop, q, Y):
 
 @jit
 def binary_gram(indptr, indices, weights, X, shift, Y):
-    """Y += Σ_u r_u · divide(W_d · r_uᵀX) over the CSR rows of a 0/1 matrix. X and Y share an integer type."""
+    """Y += Σ_u r_u · divide(W_d · r_uᵀX) over the CSR rows of a 0/1 matrix. Sums of X have its type, Y may be wider."""
     p = X.shape[1]
     half = np.int64(1) << np.int64(shift) >> np.int64(1)
-    q = np.empty(p, X.dtype)
+    q, share = np.empty(p, X.dtype), np.empty(p, Y.dtype)
     for u in range(indptr.size - 1):
         start, stop = indptr[u], indptr[u + 1]
         if start == stop:
@@ -51,8 +51,8 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
         _gather(indices, start, stop, X, q)
         w = weights[stop - start]
         for j in range(p):
-            q[j] = (np.int64(q[j]) * w + half) >> shift
-        _scatter(indices, start, stop, q, Y)
+            share[j] = (np.int64(q[j]) * w + half) >> shift
+        _scatter(indices, start, stop, share, Y)
 
 
 @jit
@@ -69,6 +69,13 @@ def float_gram(indptr, indices, weights, X, Y):
         for j in range(p):
             q[j] *= w
         _scatter(indices, start, stop, q, Y)
+
+
+@jit
+def row_sums(indptr, indices, X, Q):
+    """Q = R·X for the CSR rows of a 0/1 matrix."""
+    for u in range(indptr.size - 1):
+        _gather(indices, indptr[u], indptr[u + 1], X, Q[u])
 
 
 @jit

@@ -101,8 +101,8 @@ class BinaryGram:
         self.threads = threads or os.cpu_count() or 1
         self.block_rows = block_rows or (4096 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
 
-    def _width(self, X: Ints, shift: int) -> type[np.signedinteger]:
-        """int32 where no intermediate value can leave it, else int64. The result is the same."""
+    def _widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
+        """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same."""
         d = np.arange(self.n + 1, dtype=np.float64)
         top = float(np.abs(X).max())
         sums = np.minimum(d * top, np.sqrt(d) * _longest_column(X))  # |r ᵀx_j| for d ones
@@ -111,7 +111,8 @@ class BinaryGram:
         entry = float((weighted * 2.0**-shift).max()) + 1
         result = self.rows.shape[0] * entry
         _check_width(result, "the product")
-        return np.int32 if max(float(sums.max()), entry, result) < 2.0**31 - 1 else np.int64
+        narrow = 2.0**31 - 1
+        return np.int32 if float(sums.max()) < narrow else np.int64, np.int32 if result < narrow else np.int64
 
     def _pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
         """indptr and indices of some rows."""
@@ -125,14 +126,14 @@ class BinaryGram:
         return indptr, indices[:count]
 
     def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
-        p, dtype = X.shape[1], self._width(X, shift)
+        p, (dtype, wide) = X.shape[1], self._widths(X, shift)
         blocks = row_blocks(self.rows.shape[0], self.block_rows)
         threads = min(self.threads, len(blocks))
         Y = np.empty((self.n, p), dtype=np.int64)
         tiles = range(0, p, _TILE)
         for number, first in enumerate(tiles):
             part = np.ascontiguousarray(X[:, first : first + _TILE], dtype=dtype)
-            sums = np.zeros((threads, *part.shape), dtype=dtype)
+            sums = np.zeros((threads, *part.shape), dtype=wide)
 
             def work(slot: int, start: int, stop: int, part: Ints = part, sums: Ints = sums) -> None:
                 kernels.binary_gram(*self._pattern(start, stop), self.weights, part, shift, sums[slot])

@@ -29,15 +29,15 @@ class Ranking:
 
 def best(scores: Reals, owned: sp.csr_array, top: int) -> NDArray[np.int64]:
     """The `top` items of each row by score, best first, without those the row already has; −1 where none is left."""
-    scores = np.array(scores, dtype=np.float64)
+    costs = -np.asarray(scores, dtype=np.float64)
     rows = np.repeat(np.arange(owned.shape[0]), np.diff(owned.indptr))
-    scores[rows, owned.indices] = -np.inf
-    top = min(top, scores.shape[1])
-    found = np.argpartition(-scores, top - 1, axis=1)[:, :top]
-    values = np.take_along_axis(scores, found, axis=1)
-    order = np.lexsort((found, -values), axis=1)  # equal scores: the first item
+    costs[rows, owned.indices] = np.inf
+    top = min(top, costs.shape[1])
+    found = np.argpartition(costs, top - 1, axis=1)[:, :top]
+    values = np.take_along_axis(costs, found, axis=1)
+    order = np.lexsort((found, values), axis=1)  # equal scores: the first item
     found = np.take_along_axis(found, order, axis=1)
-    left: NDArray[np.int64] = np.where(np.isneginf(np.take_along_axis(scores, found, axis=1)), -1, found)
+    left: NDArray[np.int64] = np.where(np.isposinf(np.take_along_axis(costs, found, axis=1)), -1, found)
     return left
 
 
@@ -59,10 +59,8 @@ def evaluate(scores: Scores, train: Any, test: Any, top: int = 20, users: NDArra
         part = wanted[start : start + step]
         rows, held = train[part], test[part]
         found = best(scores(rows), rows, top)
-        hits: NDArray[np.bool_] = np.zeros(found.shape, dtype=bool)
-        for user in range(len(part)):
-            hits[user] = np.isin(found[user], held.indices[held.indptr[user] : held.indptr[user + 1]])
-        many = np.diff(held.indptr)
+        many, places = np.diff(held.indptr), np.arange(len(part)) * train.shape[1]
+        hits = np.isin(found + places[:, None], np.repeat(places, many) + held.indices) & (found >= 0)
         recall += float((hits.sum(axis=1) / many).sum())
         ndcg += float((hits @ discount[: min(top, train.shape[1])] / ideal[np.minimum(many, top) - 1]).sum())
     return Ranking(recall / len(wanted), ndcg / len(wanted), top, len(wanted))
