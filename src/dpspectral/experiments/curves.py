@@ -150,7 +150,7 @@ OUR_CURVES = {
     "no-root-two": Ours("+ no √2", _power(Interaction(1, "plain"), 0, "gaussian")),
     "floor": Ours(f"+ degree floor {FLOOR}", _power(Interaction(FLOOR), 0, "gaussian")),
     "oversampled": Ours("+ four times as many columns, flat start", _power(Interaction(FLOOR), 3 * RANK, "flat")),
-    "catalogue": Ours("+ private catalogue and floor", _power(Interaction(), 3 * RANK, "popular", PrivateCatalogue())),
+    "catalogue": Ours("+ private catalogue and floor", _power(Interaction(), 3 * RANK, "auto", PrivateCatalogue())),
     "dense": Ours(f"dense release of {ITEMS:,} items", _dense),
     "automatic-power": Ours("dpspectral, automatic, power method", _automatic(Interaction(), "power")),
     "automatic-dense": Ours("dpspectral, automatic, dense release", _automatic(Interaction(), "dense")),
