@@ -426,17 +426,6 @@ def test_a_catalogue_names_its_bad_arguments(arguments, error, message):
         PrivateCatalogue(**arguments)
 
 
-def test_a_catalogue_needs_data_in_one_place(ratings):
-    class Elsewhere:
-        n, unit = 80, Interaction(3)
-
-        def answer(self, *_):
-            raise AssertionError
-
-    with pytest.raises(TypeError, match="Elsewhere"):
-        power_method(Elsewhere(), 3, unit=Interaction(3), budget=BUDGET, catalogue=PrivateCatalogue())
-
-
 # The whole composition as an attacker sees it
 
 

@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from dpspectral import BoundedRows, Budget, Ledger, NotPrivate
-from dpspectral.moments import private_count, private_mean
+from dpspectral.moments import private_count
 from dpspectral.privacy.noise import SecureNoise
+from dpspectral.source import Curator
 
 BUDGET = Budget(5, 1e-6)
 
@@ -20,7 +21,7 @@ def test_mean_without_noise_is_that_of_the_clipped_rows(rng, neighbours, form):
     clipped = data * np.minimum(1, 2 / np.linalg.norm(data, axis=1))[:, None]
     ledger = Ledger(BUDGET)
     unit = BoundedRows(2.0, neighbours=neighbours)
-    mean, count = private_mean(form(data), unit, BUDGET.mu, ledger, NotPrivate(0, scale=0))
+    mean, count = Curator(form(data), unit, noise=NotPrivate(0, scale=0)).mean(BUDGET.mu, ledger)
     np.testing.assert_allclose(mean, clipped.mean(axis=0), atol=2e-5)
     assert count == 500
     factor = math.sqrt(2) if neighbours == "add-remove" else 2
@@ -30,7 +31,7 @@ def test_mean_without_noise_is_that_of_the_clipped_rows(rng, neighbours, form):
 
 def test_declared_number_is_used_and_only_the_sum_is_paid_for(rng):
     data, ledger = rng.normal(size=(50, 3)), Ledger(BUDGET)
-    mean, count = private_mean(data, BoundedRows(2.0), BUDGET.mu, ledger, NotPrivate(0, scale=0), declared=100)
+    mean, count = Curator(data, BoundedRows(2.0), noise=NotPrivate(0, scale=0)).mean(BUDGET.mu, ledger, 100)
     clipped = data * np.minimum(1, 2 / np.linalg.norm(data, axis=1))[:, None]
     assert count == 100
     np.testing.assert_allclose(mean, clipped.sum(axis=0) / 100, atol=1e-4)
@@ -42,7 +43,7 @@ def test_mean_and_count_carry_the_stated_noise():
     """2,000 releases of one coordinate and of the count; 6 standard errors (2e-9)."""
     data, unit, sums, counts = np.ones((3, 1)), BoundedRows(1.0), [], []
     for _ in range(2000):
-        mean, count = private_mean(data, unit, 0.01, Ledger(BUDGET), SecureNoise())
+        mean, count = Curator(data, unit).mean(0.01, Ledger(BUDGET))
         counts.append(count)
         sums.append(mean[0] * count)
     sigma = math.sqrt(2) / 0.01
@@ -68,8 +69,8 @@ def test_entries_exist_before_the_noise_is_drawn():
             return super().rounded_gaussian(sigma, shape)
 
     private_count(3, "row/add-remove", 0.1, ledger, Watching(0))
-    private_mean(np.ones((3, 1)), BoundedRows(1.0), 0.1, ledger, Watching(0))
-    assert seen == [1, 2, 2]
+    Curator(np.ones((3, 1)), BoundedRows(1.0), noise=Watching(0)).mean(0.1, ledger)
+    assert seen == [1, 2]
 
 
 class Asked(NotPrivate):
@@ -92,5 +93,5 @@ def test_noise_is_drawn_at_the_deviation_that_is_charged(rng):
     assert noise.sigmas == [ledger.entries[0].sigma] == [pytest.approx(1 / 0.3)]
     ledger = Ledger(BUDGET)
     noise = Asked(ledger)
-    private_mean(rng.normal(size=(50, 3)), BoundedRows(2.0), 0.3, ledger, noise)
-    assert noise.sigmas == [ledger.entries[0].sigma] * 2  # sum and count
+    Curator(rng.normal(size=(50, 3)), BoundedRows(2.0), noise=noise).mean(0.3, ledger)
+    assert noise.sigmas == [ledger.entries[0].sigma]  # sum and count at once

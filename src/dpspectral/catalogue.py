@@ -21,7 +21,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import check_sigma
 from dpspectral.privacy.units import Interaction, PatternUnit
-from dpspectral.source import Curator
+from dpspectral.source import Source
 
 Reals = NDArray[np.float64]
 
@@ -82,13 +82,13 @@ class Catalogue:
 class Chosen:
     """A source restricted to the catalogue, and what is left to spend on it."""
 
-    source: Curator
+    source: Source
     catalogue: Catalogue
     mu: float
 
 
 def choose(
-    source: Curator,
+    source: Source,
     config: PrivateCatalogue,
     rank: int,
     *,
@@ -113,9 +113,9 @@ def choose(
         )
     ledger.require(unit.relation, mu)  # all of it fits, or nothing is released
     popularity_mu, roots_mu = split(unit, config.share, mu)
-    check_sigma(unit.popularity_rounding(source.n).sensitivity / popularity_mu)  # refuse before the first release
+    check_sigma(unit.popularity_rounding(source.n, source.shares).sensitivity / popularity_mu)  # refuse early
     if unit.floor is None:
-        check_sigma(unit.root_degree_rounding(source.n).sensitivity / roots_mu)
+        check_sigma(unit.root_degree_rounding(source.n, source.shares).sensitivity / roots_mu)
     popularity, noise_std = source.popularity(popularity_mu, ledger)
     declared = source.rows if users is None else users
     public = declared if isinstance(unit, Interaction) else None
@@ -124,8 +124,10 @@ def choose(
     rest = mu * math.sqrt(1 - config.share)
     if unit.floor is None:
         roots = restricted.root_degrees(roots_mu, ledger)
+        assert declared is not None  # an open floor is Interaction's, where the number of users is public
         floor = pick_floor(popularity, kept, unit, declared, roots, rank, rest, releases)
-        restricted.unit = unit = unit.with_floor(floor)
+        unit = unit.with_floor(floor)
+        restricted = restricted.with_unit(unit)
     found = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
     return Chosen(restricted, found, rest)
 

@@ -22,7 +22,7 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
-from dpspectral.source import chosen_noise, restarted
+from dpspectral.source import Source, chosen_noise, restarted
 
 _SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
 _SCARCE = 0.5  # μ below which a user's catalogue gets twice as much
@@ -89,7 +89,7 @@ def decompose(
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
     pattern = isinstance(unit, PatternUnit)
-    source = callable(getattr(type(data), "answer", None))
+    source = isinstance(data, Source)
     n = int(data.n) if source else int(checks.matrix(data).shape[1])
     start = None if start == "auto" else start
     given = {"oversampling": oversampling, "iterations": iterations, "start": start, "momentum": momentum}
@@ -99,7 +99,7 @@ def decompose(
         raise TypeError(f"progress must be a function of (text, fraction), got {progress!r}")
     words = []
     if catalogue == "auto":
-        catalogue, why = _catalogue(unit, n, rank, budget, source)
+        catalogue, why = _catalogue(unit, n, rank, budget)
         words.append(why)
     elif isinstance(catalogue, str):
         raise ValueError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
@@ -161,9 +161,9 @@ def automatic_catalogue(unit: PatternUnit, n: int, rank: int, mu: float) -> Priv
     return PrivateCatalogue(share, items=n if few else None)
 
 
-def _catalogue(unit: Unit, n: int, rank: int, budget: Budget, source: bool) -> tuple[PrivateCatalogue | None, str]:
-    if not isinstance(unit, PatternUnit) or source:
-        return None, "All columns are used: a private catalogue is for 0/1 data in one place."
+def _catalogue(unit: Unit, n: int, rank: int, budget: Budget) -> tuple[PrivateCatalogue | None, str]:
+    if not isinstance(unit, PatternUnit):
+        return None, "All columns are used: a private catalogue is for 0/1 data."
     config = automatic_catalogue(unit, n, rank, budget.mu)
     if config is None:
         return None, f"All {n} items are used: with so few there is nothing to gain from choosing among them."
@@ -181,7 +181,7 @@ def _method(
     if not pattern:
         return "power", "The power method, because the dense release is for 0/1 data."
     if source:
-        return "power", "The power method, because the data is not in one place."
+        return "power", "The power method, because fewer numbers leave each holder of data."
     if options:
         return "power", "The power method, because options of it were given."
     if catalogue is None and 8 * n**2 > MAX_BYTES:

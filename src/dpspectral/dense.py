@@ -28,7 +28,8 @@ from dpspectral.privacy.ledger import Ledger, Release, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.symmetric_noise import SymmetricNoise, row_norm_bound
 from dpspectral.privacy.units import Interaction, PatternUnit
-from dpspectral.source import Curator, restarted
+from dpspectral.queries import ItemMatrix
+from dpspectral.source import Curator, Source, as_source
 
 Reals = NDArray[np.float64]
 Progress = Callable[[str, float], None]  # what is being done, finished fraction
@@ -61,8 +62,8 @@ def dense_release(
 
     Parameters
     ----------
-    data : scipy sparse matrix or array of 0/1
-        Users are rows; the columns are the public catalogue.
+    data : scipy sparse matrix or array of 0/1, or a source
+        Users are rows; the columns are the public catalogue. Parties sum their matrices; the sum is then known.
     rank : int
     unit : Interaction or User
         `Interaction()` without a floor needs a catalogue, which chooses it.
@@ -91,7 +92,7 @@ def dense_release(
     max_bytes = checks.integer("max_bytes", max_bytes, low=1)
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of (text, fraction), got {progress!r}")
-    source = Curator(data, unit, noise=restarted(noise), threads=threads)
+    source = as_source(data, unit, noise, threads)
     check_catalogue(catalogue, source)
     rank = checks.integer("rank", rank, low=1, high=source.n)
     asked = source.n if catalogue is None else catalogue.items or 0
@@ -109,7 +110,7 @@ def dense_release(
 
     mu, found = budget.mu, None
     if catalogue is not None:
-        trial = unit.with_floor(unit.floor or 1).dense_rounding(source.n)  # refuse before the catalogue is paid for
+        trial = unit.with_floor(unit.floor or 1).dense_rounding(source.n, source.shares)  # refuse before it is paid for
         _grid_bits(source.n, check_sigma(trial.sensitivity / (mu * math.sqrt(1 - catalogue.share))))
         largest = None if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
         chosen = choose(
@@ -117,14 +118,18 @@ def dense_release(
             users=users,
         )  # fmt: skip
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
-    matrix = _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
+    matrix = (
+        _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
+        if isinstance(source, Curator)
+        else _KnownMatrix(source, mu, book, tell)
+    )
     automatic = catalogue is not None and catalogue.items is None
     sizes = catalogue_sizes(matrix.n, rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(unit, Interaction) else _USER_ENOUGH
     components, eigenvalues, kept = _leading(matrix, rank, sizes, enough, found, random_state, tell)
     settings: dict[str, Any] = {
         "method": "dense",
-        "storage": "stored" if matrix.noise.stored else "lazy",
+        "storage": matrix.storage,
         "noise_std": matrix.noise_std,
         "own_budget": ledger is None,
     }
@@ -155,6 +160,7 @@ class _NoisyMatrix:
         ledger.charge(entry)
         keyed = source.noise.keyed()  # not before the charge
         self.noise = SymmetricNoise(self.n, sigma, keyed, stored=stored, progress=lambda part: tell("noise", part))
+        self.storage = "stored" if self.noise.stored else "lazy"
 
     def part(self, keep: NDArray[np.int64] | None) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
         """V ↦ M[keep, keep]·V."""
@@ -171,6 +177,25 @@ class _NoisyMatrix:
             return exact
 
         return product
+
+
+class _KnownMatrix:
+    """The released matrix as a sum that everybody sees: what is computed from it need not be exact."""
+
+    bits, storage = _GRID_BITS, "stored"
+
+    def __init__(self, source: Source, mu: float, ledger: Ledger, tell: Progress) -> None:
+        self.n = source.n
+        query = ItemMatrix(source.unit, self.n, shares=source.shares)
+        what = f"item-item matrix, {self.n} x {self.n}"
+        found = source.release(query, mu, ledger, what, lambda part: tell("sum", part))
+        self.scale = found.scale
+        self.noise_std = found.sigma * found.scale / math.sqrt(2)
+        self._matrix = query.symmetric(found.integers)
+
+    def part(self, keep: NDArray[np.int64] | None) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+        matrix = self._matrix if keep is None else self._matrix[np.ix_(keep, keep)]
+        return lambda V: np.rint(matrix @ V.astype(np.float64)).astype(np.int64)
 
 
 def _grid_bits(n: int, sigma: float) -> int:
@@ -192,7 +217,7 @@ def catalogue_sizes(n: int, rank: int) -> list[int]:
 
 
 def _leading(
-    matrix: _NoisyMatrix,
+    matrix: _NoisyMatrix | _KnownMatrix,
     rank: int,
     sizes: list[int],
     enough: float,

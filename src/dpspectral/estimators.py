@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dpspectral.moments import private_count, private_mean
+from dpspectral.moments import private_count
 from dpspectral.power import Result, columns, run, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
@@ -193,7 +193,7 @@ class PrivatePCA(_PrivateDecomposition):
         ledger.require(unit.relation, budget.mu)
         if centre is None and self.mean == "private":
             mu, spent = budget.mu * math.sqrt(share), share
-            centre, count = private_mean(source.data, unit, mu, ledger, source.noise, self.n_samples)
+            centre, count = source.mean(mu, ledger, self.n_samples)
             source.centre = centre
         else:
             count, spent = self._count(source, budget, ledger)

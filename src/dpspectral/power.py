@@ -30,7 +30,7 @@ from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
 from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
-from dpspectral.source import Curator, Source, float_operator, restarted
+from dpspectral.source import Source, as_source, float_operator
 
 Reals = NDArray[np.float64]
 Multiply = Callable[[int, Any], Reals]  # iteration, public X → noisy A·X
@@ -247,15 +247,7 @@ def power_method(
     book = opened(budget, ledger)
     checks.optional_integer("users", users, low=1)
     checks.optional_integer("threads", threads, low=1, high=1024)
-    source: Source
-    if callable(getattr(type(data), "answer", None)):
-        if noise is not None:
-            raise ValueError("noise belongs to the source: pass it where the source is made")
-        if unit != data.unit:
-            raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
-        source = data
-    else:
-        source = Curator(data, unit, noise=restarted(noise), threads=threads)
+    source = as_source(data, unit, noise, threads)
     check_catalogue(catalogue, source)
     warn_large_delta(budget, users)
     result = run(
@@ -284,8 +276,6 @@ def check_catalogue(catalogue: Any, source: Source) -> None:
             _ = source.unit.known_floor
     elif not isinstance(catalogue, PrivateCatalogue):
         raise TypeError(f"catalogue must be None or PrivateCatalogue(...), got {catalogue!r}")
-    elif not isinstance(source, Curator):
-        raise TypeError(f"a catalogue needs a curator's data, not {type(source).__name__}")
     elif not isinstance(source.unit, PatternUnit):
         raise TypeError(f"a private catalogue goes with Interaction(...) or User(...), got {source.unit!r}")
 
@@ -317,7 +307,6 @@ def run(
     ledger.require(source.unit.relation, mu)  # the whole run fits, or nothing is released
     found: Catalogue | None = None
     if catalogue is not None:
-        assert isinstance(source, Curator)
         _refuse_early(source, mu * math.sqrt((1 - catalogue.share) / (iterations or 2)), extra_bits)
         chosen = choose(
             source, catalogue, rank, mu=mu, ledger=ledger, method="power", releases=float(iterations or 2), users=users
@@ -352,13 +341,13 @@ def run(
     return Result(components, eigenvalues, ledger, source.unit.describe(), settings, found)
 
 
-def _refuse_early(source: Curator, mu: float, extra_bits: int) -> None:
+def _refuse_early(source: Source, mu: float, extra_bits: int) -> None:
     """Noise that cannot be drawn is refused before a catalogue is paid for: tried on a unit vector, the longest row."""
     assert isinstance(source.unit, PatternUnit)  # a catalogue goes with no other
     unit = source.unit.with_floor(source.unit.floor or 1)
     X = np.zeros((source.n, 1))
     X[0] = 1.0
-    rounding = unit.rounding(Iterate(X, DEFAULT_BITS + extra_bits), ROUNDING_LOSS * 2.0**-extra_bits)
+    rounding = unit.rounding(Iterate(X, DEFAULT_BITS + extra_bits), ROUNDING_LOSS * 2.0**-extra_bits, source.shares)
     check_sigma(rounding.sensitivity / mu)
 
 

@@ -7,28 +7,27 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
-from dpspectral.linalg.operators import BinaryGram, Operator, RowGram, SymmetricMatrix
+from dpspectral.linalg.operators import Operator
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
-from dpspectral.privacy.units import (
-    ROUNDING_LOSS,
-    ROW_BITS,
-    BoundedRows,
-    PatternUnit,
-    SymmetricUpdate,
-    TallyRounding,
-    Unit,
-)
+from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
+from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, operator
+
+Progress = Callable[[float], None]  # called with the finished fraction
+
+
+def _silent(_: float) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,64 @@ class Answer:
         return real
 
 
-class Source(Protocol):
+class Source(ABC):
+    """Data of n columns that can be asked for noisy sums, wherever it lies."""
+
     n: int
     unit: Unit
+    rows: int | None = None  # the number of users, where it is public or declared
+    shares = 1  # how many parts the noise comes in
+
+    @abstractmethod
+    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = _silent) -> Answer:
+        """Charge the ledger μ for `what` and release the sum with noise to match."""
+
+    @abstractmethod
+    def restricted(self, columns: NDArray[np.int64]) -> Source:
+        """The same users with some of the items only (increasing positions, chosen without looking at the data)."""
+
+    def with_unit(self, unit: Unit) -> Source:
+        """The same data under a unit whose floor has been chosen."""
+        part = copy.copy(self)
+        part.unit = unit
+        return part
 
     def answer(
-        self, X: Iterate, mu: float, ledger: Ledger, what: str, progress: Callable[[float], None], loss: float
+        self,
+        X: Iterate,
+        mu: float,
+        ledger: Ledger,
+        what: str,
+        progress: Progress = _silent,
+        loss: float = ROUNDING_LOSS,
     ) -> Answer:
-        """Charge the ledger μ for `what` and release A·X with noise to match."""
+        """A·X with noise."""
+        loss = loss if self.shares == 1 else SHARE_LOSS / ROUNDING_LOSS * loss
+        return self.release(Product(self.unit, X, loss, shares=self.shares), mu, ledger, what, progress)
+
+    def popularity(self, mu: float, ledger: Ledger) -> tuple[NDArray[np.float64], float]:
+        """How often each item was chosen, with noise, and the noise's standard deviation."""
+        query = Popularity(self.unit, self.n, shares=self.shares)
+        found = self.release(query, mu, ledger, f"popularity of {self.n} items")
+        return found.values, found.sigma * found.scale
+
+    def root_degrees(self, mu: float, ledger: Ledger) -> float:
+        """Σ_u √d_u with noise."""
+        query = RootDegrees(self.unit, self.n, shares=self.shares)
+        return float(self.release(query, mu, ledger, "sum of the users' root degrees").values[0])
+
+    def mean(self, mu: float, ledger: Ledger, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
+        """The mean of the clipped rows, and their number (declared, public, or noisy)."""
+        unit = self.unit
+        if not isinstance(unit, BoundedRows) or unit.norm is None:
+            raise TypeError(f"only BoundedRows(...) has a mean, got {unit!r}")
+        if declared is None and unit.neighbours == "replace":
+            declared = self.rows
+        query = RowSum(unit, self.n, declared is None, shares=self.shares)
+        what = "sum and number of the rows" if query.counted else "sum of the rows"
+        values = self.release(query, mu, ledger, what).values
+        count = declared or max(1, round(float(values[-1]) / unit.norm))
+        return values[: self.n] / count, count
 
 
 def float_operator(data: Any, unit: Unit) -> FloatOperator:
@@ -97,11 +146,13 @@ def _in_twentieths(progress: Callable[[float], None]) -> Callable[[float], None]
     return tell
 
 
-class Curator:
+class Curator(Source):
     """One trusted holder of all rows. The data is checked here and then used in place: leave it unchanged.
 
     `centre` is a public vector subtracted from every row before it is clipped (BoundedRows only).
     """
+
+    rows: int
 
     def __init__(
         self,
@@ -128,66 +179,32 @@ class Curator:
 
     def operator(self, X: Iterate) -> Operator:
         """The exact product that goes with the unit."""
-        match self.unit:
-            case PatternUnit():
-                return BinaryGram(self.data, self.unit.table(X), **self._options)
-            case BoundedRows():
-                assert self.unit.norm is not None
-                norm, l1, centre = self.unit.norm, self.unit.l1_ratio, self.centre
-                return RowGram(self.data, norm, l1=l1, bits=ROW_BITS, centre=centre, **self._options)
-            case SymmetricUpdate():
-                return SymmetricMatrix(self.data, self.unit.grid, block_rows=self._options["block_rows"])
-        raise TypeError(f"no operator for the unit {self.unit!r}")
+        return operator(self.data, self.unit, X, self.centre, **self._options)
 
-    def answer(
-        self,
-        X: Iterate,
-        mu: float,
-        ledger: Ledger,
-        what: str,
-        progress: Callable[[float], None] = lambda _: None,
-        loss: float = ROUNDING_LOSS,
-    ) -> Answer:
-        with one_thread_if_small(*X.shape):
-            rounding = self.unit.rounding(X, loss)  # from public X alone
-        sigma = check_sigma(rounding.sensitivity / mu)
-        product = self.operator(X).product(X.integers, rounding.shift, _in_twentieths(progress))
-        entry = Release(what, self.unit.relation, rounding.sensitivity, sigma, rounding.scale, self.noise.private)
-        ledger.charge(entry)
-        product += self.noise.rounded_gaussian(sigma, product.shape)
-        return Answer(product, rounding.scale, sigma)
-
-    def popularity(self, mu: float, ledger: Ledger) -> tuple[NDArray[np.float64], float]:
-        """How often each item was chosen, with noise, and the noise's standard deviation."""
-        unit = self._pattern_unit()
-        rounding = unit.popularity_rounding(self.n)
-        sums = BinaryGram(self.data, rounding.table).column_sums()
-        return self._tally(sums, rounding, mu, ledger, f"popularity of {self.n} items")
-
-    def root_degrees(self, mu: float, ledger: Ledger) -> float:
-        """Σ_u √d_u with noise."""
-        rounding = self._pattern_unit().root_degree_rounding(self.n)
-        total = np.array([BinaryGram(self.data, rounding.table).weight_sum()])
-        return float(self._tally(total, rounding, mu, ledger, "sum of the users' root degrees")[0][0])
-
-    def _tally(
-        self, sums: NDArray[np.int64], rounding: TallyRounding, mu: float, ledger: Ledger, what: str
-    ) -> tuple[NDArray[np.float64], float]:
-        sigma = check_sigma(rounding.sensitivity / mu)
-        entry = Release(what, self.unit.relation, rounding.sensitivity, sigma, rounding.scale, self.noise.private)
-        ledger.charge(entry)
-        noisy = sums + self.noise.rounded_gaussian(sigma, sums.shape)
-        return noisy * np.float64(rounding.scale), sigma * rounding.scale
-
-    def _pattern_unit(self) -> PatternUnit:
-        if not isinstance(self.unit, PatternUnit):
-            raise TypeError(f"only Interaction(...) and User(...) know items, got {self.unit!r}")
-        return self.unit
+    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = _silent) -> Answer:
+        if isinstance(query, Product) and self.centre is not None:
+            query = replace(query, centre=self.centre)
+        sigma = check_sigma(query.sensitivity / mu)
+        total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
+        ledger.charge(Release(what, self.unit.relation, query.sensitivity, sigma, query.scale, self.noise.private))
+        assert query.deviations == [(total.size, 1.0)]  # what takes other noise is released elsewhere
+        total += self.noise.rounded_gaussian(sigma, total.shape)
+        return Answer(total, query.scale, sigma)
 
     def restricted(self, columns: NDArray[np.int64]) -> Curator:
-        """The same users with some of the items only (increasing positions, chosen without looking at the data)."""
         part = copy.copy(self)
         if len(columns) < self.n:
             part.data = self.data[:, columns]
             part.n = len(columns)
         return part
+
+
+def as_source(data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None) -> Source:
+    """A source as it is, or a curator of the data."""
+    if not isinstance(data, Source):
+        return Curator(data, unit, noise=restarted(noise), threads=threads)
+    if noise is not None:
+        raise ValueError("noise belongs to the source: pass it where the source is made")
+    if unit != data.unit:
+        raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
+    return data

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dpspectral.moments import private_count, private_mean
+from dpspectral.moments import private_count
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import ROW_BITS, BoundedRows
+from dpspectral.source import Curator
 
 ONE = 2**ROW_BITS
 BASE = np.array([[0.2, 0.1, 0.0], [-0.4, 0.3, 9.0]])
@@ -33,9 +34,11 @@ class Spy:
 def released(rows, unit, mu=0.5):
     """Sum and number of rows in the steps noise is added in, and the release that was charged."""
     ledger, noise = Ledger(Budget(epsilon=5.0, delta=1e-6)), Spy()
-    mean, count = private_mean(rows, unit, mu, ledger, noise)
+    source = Curator(rows, unit)
+    source.noise = noise
+    mean, count = source.mean(mu, ledger)
     entry = ledger.entries[-1]
-    assert noise.sigmas == [entry.sensitivity / mu] * (1 if unit.neighbours == "replace" else 2)
+    assert noise.sigmas == [entry.sensitivity / mu]
     total = np.rint(mean * count * ONE / unit.norm)
     return (total if unit.neighbours == "replace" else np.append(total, count * ONE)), entry
 
@@ -75,5 +78,5 @@ def test_count_is_charged_for_one_row():
 
 def test_switched_off_noise_is_not_private():
     ledger = Ledger(Budget(epsilon=5.0, delta=1e-6))
-    private_mean(BASE, BoundedRows(1.0), 0.5, ledger, NotPrivate(0, scale=0))
+    Curator(BASE, BoundedRows(1.0), noise=NotPrivate(0, scale=0)).mean(0.5, ledger)
     assert not ledger.private

@@ -20,10 +20,12 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.weights import weight_table
 
 ROUNDING_LOSS = 0.005  # rounding may cost this fraction of extra noise
+SHARE_LOSS = 0.01  # rounding and noise in shares together
 ROW_BITS = 18  # a clipped row is stored in units of norm · 2^−ROW_BITS
 MAX_FLOOR = 1_000_000
 _DENSE_BITS = 8  # binary digits of the smallest weight in the dense release,
 _DENSE_REACH = 4096  # for users of up to this many items
+_MOST_DENSE_BITS = 40
 _POPULARITY_BITS = 20
 SAFE = 1 + 2.0**-40  # covers the few floating-point operations of a bound itself
 
@@ -39,6 +41,12 @@ class Rounding:
     shift: int
     scale: float
     sensitivity: float
+
+
+def uneven(step: float, shares: int) -> float:
+    """The share lemma: h parties take an even part of an integer change; what is left over counts up to (step·h/2)² in
+    the square of the sensitivity, for every number that can change. One party takes all of it."""
+    return 0.0 if shares == 1 else step * shares / 2
 
 
 def _keep(unit: Any, **values: Any) -> None:
@@ -66,8 +74,11 @@ class Unit(ABC):
         """Check (never guess) the preconditions that cannot be imposed; raise before anything is released."""
 
     @abstractmethod
-    def _bound(self, X: Iterate, step: float) -> float:
-        """Sensitivity of A·X in real units (rows of norm 1 for BoundedRows) when rounding has the given step."""
+    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
+        """Sensitivity of A·X in real units (rows of norm 1 for BoundedRows) when rounding has the given step.
+
+        `uneven` is the share lemma's term for every entry that can change (`_uneven`).
+        """
 
     @abstractmethod
     def _raw_bits(self, X: Iterate) -> int:
@@ -82,23 +93,30 @@ class Unit(ABC):
         iterate = X if isinstance(X, Iterate) else Iterate(X)
         return self._bound(iterate, 0.0) * self._scale()
 
-    def rounding(self, X: Iterate, loss: float = ROUNDING_LOSS) -> Rounding:
-        """The coarsest grid whose rounding costs at most `loss`, and the sensitivity on it."""
+    def rounding(self, X: Iterate, loss: float = ROUNDING_LOSS, shares: int = 1) -> Rounding:
+        """The coarsest grid whose rounding costs at most `loss`, and the sensitivity on it.
+
+        With noise in so many shares the grid is finer, and the share lemma's term is part of the sensitivity.
+        """
         raw = self._raw_bits(X)
         limit = self._bound(X, 0.0) * (1 + loss)
         fine, coarse = 0, raw + 1  # bisect: the bound grows with the step
         while coarse - fine > 1:
             middle = (fine + coarse) // 2
-            if self._bound(X, 2.0 ** (middle - raw)) <= limit:
+            step = 2.0 ** (middle - raw)
+            if self._bound(X, step, uneven(step * self._finer, shares)) <= limit:
                 fine = middle
             else:
                 coarse = middle
-        return self._on_grid(X, fine)
+        return self._on_grid(X, fine, shares)
 
-    def _on_grid(self, X: Iterate, shift: int) -> Rounding:
+    _finer = 1.0  # one integer of the product in units of the rounding's step
+
+    def _on_grid(self, X: Iterate, shift: int, shares: int = 1) -> Rounding:
         step = 2.0 ** (shift - self._raw_bits(X))
-        bound = self._bound(X, step if shift else 0.0)
-        return Rounding(shift, step * self._scale(), bound / step * SAFE)
+        integer = step * self._finer
+        bound = self._bound(X, step if shift else 0.0, uneven(integer, shares))
+        return Rounding(shift, integer * self._scale(), bound / integer * SAFE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +141,22 @@ class TallyRounding:
     table: NDArray[np.int64]
     scale: float
     sensitivity: float
+
+
+def finer_tally(
+    table: NDArray[np.int64], scale: float, change: ArrayLike, changed: ArrayLike, shares: int
+) -> TallyRounding:
+    """The tally on a grid so fine that noise in shares costs at most SHARE_LOSS.
+
+    Neighbours differ by `change` (ℓ2) in `changed` numbers; both may be given by degree.
+    """
+    change, changed = np.asarray(change, dtype=np.float64), np.asarray(changed, dtype=np.float64)
+    base, finer = float(np.max(change)), 1.0
+    while (bound := float(np.max(np.hypot(change * finer, uneven(1.0, shares) * np.sqrt(changed))))) > (
+        1 + SHARE_LOSS
+    ) * base * finer:
+        finer *= 2
+    return TallyRounding(table * np.int64(finer), scale / finer, bound * SAFE)
 
 
 class PatternUnit(Unit):
@@ -154,15 +188,15 @@ class PatternUnit(Unit):
         return replace(self, floor=floor)  # type: ignore[type-var]
 
     @abstractmethod
-    def popularity_rounding(self, n: int) -> TallyRounding:
+    def popularity_rounding(self, n: int, shares: int = 1) -> TallyRounding:
         """How often each of n items was chosen, weighted so that neighbours differ little."""
 
-    def root_degree_rounding(self, n: int) -> TallyRounding:
+    def root_degree_rounding(self, n: int, shares: int = 1) -> TallyRounding:
         """Σ_u √d_u, one number. An interaction more or less moves it by at most √1 − √0."""
         if not isinstance(self, Interaction):
             raise TypeError("the sum of root degrees is bounded for Interaction only")
         table = np.array([math.isqrt(d << 2 * _POPULARITY_BITS) for d in range(n + 1)], dtype=np.int64)
-        return TallyRounding(table, 2.0**-_POPULARITY_BITS, float(np.diff(table).max()) * SAFE)
+        return finer_tally(table, 2.0**-_POPULARITY_BITS, float(np.diff(table).max()), 1.0, shares)
 
     @staticmethod
     def table_bits(X: Iterate) -> int:
@@ -173,22 +207,30 @@ class PatternUnit(Unit):
         """W_0..W_n, the integer weights that go with X's grid."""
         return weight_table(X.shape[0], self.known_floor, self.weighting, self.table_bits(X))
 
-    def dense_rounding(self, n: int) -> DenseRounding:
+    def dense_rounding(self, n: int, shares: int = 1) -> DenseRounding:
         """The matrix A itself on integers. The table is what is summed, so nothing is rounded and no term is added."""
         floor = self.known_floor
         precise = _DENSE_BITS + max(min(n, _DENSE_REACH), floor).bit_length()
         # A weight that drops by one step moves up to n² entries: n steps must stay small beside Δ ≈ 2^bits·√(2/floor).
         bits = max(precise, math.ceil(math.log2(4 * n * math.sqrt(floor))))
-        table = weight_table(n, floor, self.weighting, bits)
-        return DenseRounding(table, 2.0**-bits, self._dense_bound(table.astype(np.float64)) * SAFE)
+        while True:
+            table = weight_table(n, floor, self.weighting, bits)
+            steps = table.astype(np.float64)
+            bound = self._dense_bound(steps, uneven(1.0, shares))
+            if shares == 1 or bound <= (1 + SHARE_LOSS) * self._dense_bound(steps) or bits >= _MOST_DENSE_BITS:
+                return DenseRounding(table, 2.0**-bits, bound * SAFE)
+            bits += 1
 
     def dense_bound(self, n: int) -> float:
         """How far the whole matrix A of n items can move (Frobenius norm), in real units."""
         return self._dense_bound(self.weights(n))
 
     @abstractmethod
-    def _dense_bound(self, table: NDArray[np.float64]) -> float:
-        """The largest Frobenius distance of Σ_u table[d_u] r_u r_uᵀ between neighbours."""
+    def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
+        """The largest Frobenius distance of Σ_u table[d_u] r_u r_uᵀ between neighbours, and the share lemma's term.
+
+        The noise off the diagonal has half the variance, so what is left over there counts twice, as the change itself.
+        """
 
     def weights(self, n: int) -> NDArray[np.float64]:
         """w(d) for d = 0..n in floating point, for runs that make no promise."""
@@ -243,7 +285,7 @@ class Interaction(PatternUnit):
         floor = "chosen from released figures" if self.floor is None else self.floor
         return f"one interaction (user-item pair) {change}; a user with d items has weight {weight}, f = {floor}"
 
-    def _bound(self, X: Iterate, step: float) -> float:
+    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
         n, p = X.shape
         d = np.arange(1, n + 1)
         w, B, h = self._weights(X), X.pattern_bounds, X.largest_row**2
@@ -255,26 +297,30 @@ class Interaction(PatternUnit):
             + np.maximum(now * (d * now - (d - 1) * before), 0) * B[1:]
         )
         rounding = np.sqrt((d - 0.75) * p)  # d − 1 rows are rounded twice, one once
-        removed = float(np.max(np.sqrt(square) + step * rounding))
+        removed = float(np.max(np.hypot(np.sqrt(square) + step * rounding, uneven * np.sqrt(d * p))))
         if self.neighbours == "add-remove":
             return removed
         square = now**2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
         rounding = np.sqrt((d - 0.5) * p)  # d − 1 rows are rounded twice, two once
-        return max(removed, float(np.max(np.sqrt(square) + step * rounding)))
+        exchanged = np.hypot(np.sqrt(square) + step * rounding, uneven * np.sqrt((d + 1) * p))
+        return max(removed, float(np.max(exchanged)))
 
-    def _dense_bound(self, table: NDArray[np.float64]) -> float:
+    def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
         d = np.arange(1, len(table), dtype=np.float64)
         now, before = table[1:], table[:-1]
-        # Row and column of the item, and the (d − 1)² entries that stay.
-        removed = float(np.sqrt(np.max(now**2 * (2 * d - 1) + ((now - before) * (d - 1)) ** 2)))
+        # Row and column of the item, and the (d − 1)² entries that stay, where their weight changes.
+        others = np.where(now == before, 0.0, (d - 1) ** 2)
+        square = now**2 * (2 * d - 1) + (now - before) ** 2 * others + uneven**2 * (2 * d - 1 + others)
+        removed = float(np.sqrt(np.max(square)))
         if self.neighbours == "add-remove":
             return removed
-        return max(removed, float(np.sqrt(np.max(2 * now**2 * (2 * d - 1)))))  # one row and column goes, another comes
+        exchanged = 2 * (now**2 + uneven**2) * (2 * d - 1)  # one row and column goes, another comes
+        return max(removed, float(np.sqrt(np.max(exchanged))))
 
-    def popularity_rounding(self, n: int) -> TallyRounding:
+    def popularity_rounding(self, n: int, shares: int = 1) -> TallyRounding:
         """Item degrees: one interaction is one count; an exchange changes two."""
-        change = 1.0 if self.neighbours == "add-remove" else math.sqrt(2)
-        return TallyRounding(np.ones(n + 1, dtype=np.int64), 1.0, change * SAFE)
+        changed = 1.0 if self.neighbours == "add-remove" else 2.0
+        return finer_tally(np.ones(n + 1, dtype=np.int64), 1.0, math.sqrt(changed), changed, shares)
 
 
 @dataclass(frozen=True)
@@ -303,28 +349,32 @@ class User(PatternUnit):
         change = "added or removed" if self.neighbours == "add-remove" else "replaced by another"
         return f"one whole user {change}; a user with d items has weight 1/max(d, f), f = {self.floor}"
 
-    def _bound(self, X: Iterate, step: float) -> float:
+    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
         n, p = X.shape
         d = np.arange(1, n + 1)
         w = self._weights(X)[1:]
-        one = float(np.max(w * np.sqrt(d * X.pattern_bounds[1:]) + step * np.sqrt(d * p) / 2))
+        each = w * np.sqrt(d * X.pattern_bounds[1:]) + step * np.sqrt(d * p) / 2
         if self.neighbours == "add-remove":
-            return one
+            return float(np.max(np.hypot(each, uneven * np.sqrt(d * p))))
         # Two users of different degree: each of the two bounds takes its own worst rounding.
         orthogonal = math.sqrt(2) * float(np.max(w * d)) * X.spectral + step * math.sqrt(n * p)
-        return min(2 * one, orthogonal)
+        return math.hypot(min(2 * float(np.max(each)), orthogonal), uneven * math.sqrt(n * p))
 
-    def _dense_bound(self, table: NDArray[np.float64]) -> float:
-        one = float(np.max(table * np.arange(len(table))))
-        return one if self.neighbours == "add-remove" else math.sqrt(2) * one  # entries are ≥ 0: no cross term
+    def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
+        d = np.arange(len(table))
+        if self.neighbours == "add-remove":
+            return float(np.max(np.hypot(table * d, uneven * d)))
+        # Entries are ≥ 0: no cross term; two users change at most all entries.
+        return math.hypot(math.sqrt(2) * float(np.max(table * d)), uneven * (len(table) - 1))
 
-    def popularity_rounding(self, n: int) -> TallyRounding:
+    def popularity_rounding(self, n: int, shares: int = 1) -> TallyRounding:
         """Σ_u r_u/√d_u: a user's part has length 1 however many items they have."""
         d = np.arange(n + 1)
         table = weight_table(n, 1, "root", _POPULARITY_BITS)
-        one = float(np.max(np.sqrt(d) * table))
-        change = one if self.neighbours == "add-remove" else math.sqrt(2) * one  # entries are ≥ 0: no cross term
-        return TallyRounding(table, 2.0**-_POPULARITY_BITS, change * SAFE)
+        change, changed = np.sqrt(d) * table, d
+        if self.neighbours == "replace":  # entries are ≥ 0: no cross term
+            change, changed = np.array([math.sqrt(2) * float(np.max(change))]), np.array([n])
+        return finer_tally(table, 2.0**-_POPULARITY_BITS, change, changed, shares)
 
 
 @dataclass(frozen=True)
@@ -380,13 +430,14 @@ class BoundedRows(Unit):
         assert self.norm is not None
         return math.inf if self.l1 is None else self.l1 / self.norm
 
-    def _bound(self, X: Iterate, step: float) -> float:
-        p = X.shape[1]
+    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
+        n, p = X.shape
         length = min(1.0, self.l1_ratio)  # ‖x‖₂ ≤ ‖x‖₁
         one = length * min(length * X.spectral, self.l1_ratio * X.largest_row)
-        if self.neighbours == "add-remove":
-            return one + step * length * math.sqrt(p) / 2
-        return min(math.sqrt(2) * length**2 * X.spectral, 2 * one) + step * length * math.sqrt(p)
+        change = one + step * length * math.sqrt(p) / 2
+        if self.neighbours == "replace":
+            change = min(math.sqrt(2) * length**2 * X.spectral, 2 * one) + step * length * math.sqrt(p)
+        return math.hypot(change, uneven * math.sqrt(n * p))
 
     def _raw_bits(self, X: Iterate) -> int:
         return ROW_BITS + X.bits
@@ -395,11 +446,7 @@ class BoundedRows(Unit):
         assert self.norm is not None
         return self.norm**2
 
-    def _on_grid(self, X: Iterate, shift: int) -> Rounding:
-        # Only xᵀX is rounded (step γ'); it multiplies a row of norm at most 2^ROW_BITS integers.
-        step = 2.0 ** (shift - self._raw_bits(X))
-        unit = step * 2.0**-ROW_BITS
-        return Rounding(shift, unit * self._scale(), self._bound(X, step if shift else 0.0) / unit * SAFE)
+    _finer = 2.0**-ROW_BITS  # only xᵀX is rounded; it multiplies a row of norm at most 2^ROW_BITS integers
 
 
 @dataclass(frozen=True)
@@ -457,10 +504,10 @@ class SymmetricUpdate(Unit):
             raise ValueError(f"the rows of A add up to 2^40 steps of grid={self.grid!r} or more; use a coarser grid")
         return A
 
-    def _bound(self, X: Iterate, step: float) -> float:
+    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
         n, p = X.shape
         reach = {"rows-l1": X.largest_row, "spectral": X.frobenius}.get(self.norm, X.spectral)
-        return self.size * reach + step * math.sqrt(n * p)
+        return math.hypot(self.size * reach + step * math.sqrt(n * p), uneven * math.sqrt(n * p))
 
     def _raw_bits(self, X: Iterate) -> int:
         return X.bits + 1 - math.frexp(self.grid)[1]
