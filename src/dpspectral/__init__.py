@@ -4,6 +4,8 @@ from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import decompose
 from dpspectral.dense import dense_release
 from dpspectral.estimators import PrivatePCA, PrivateTruncatedSVD
+from dpspectral.parties.party import Party
+from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.power import Result, power_method
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
@@ -20,12 +22,14 @@ __all__ = [
     "Interaction",
     "Ledger",
     "NotPrivate",
+    "Party",
     "PrivateCatalogue",
     "PrivatePCA",
     "PrivateRecommender",
     "PrivateTruncatedSVD",
     "Release",
     "Result",
+    "SecureSum",
     "SymmetricUpdate",
     "User",
     "decompose",

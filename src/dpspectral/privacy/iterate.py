@@ -8,6 +8,7 @@ of the computation itself is added on top.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,14 @@ class Iterate:
         rounded = np.rint(real * 2.0**bits)
         width = np.int32 if np.abs(rounded).max() < 2**31 else np.int64
         self.integers: NDArray[np.signedinteger] = rounded.astype(width)
+
+    @classmethod
+    def of_integers(cls, integers: NDArray[np.signedinteger], bits: int) -> Self:
+        """The matrix that these integers stand for."""
+        found = cls(integers * np.float64(2.0**-bits), bits)
+        if not np.array_equal(found.integers, integers):
+            raise ValueError("the integers of X are too large")
+        return found
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,0 +1,1 @@
+"""Many holders of data and no curator."""

@@ -1,0 +1,128 @@
+"""A holder of some users' rows who answers questions with its own sum and its own share of the noise.
+
+Before it computes anything a party checks the question against what it agreed to: the unit of privacy, the number of
+items, and its own ledger. It charges its ledger when it helps to open the sum, not before: until then nobody has learnt
+anything (theory: once parties have answered an unmasking request, a curious server holds the sum).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.parties.question import Question, decode
+from dpspectral.parties.secure_sum import ring
+from dpspectral.privacy import checks
+from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import PatternUnit, SymmetricUpdate, Unit
+from dpspectral.source import chosen_noise, restarted
+
+
+class Party:
+    """Rows of one holder.
+
+    Parameters
+    ----------
+    data : scipy sparse matrix or array
+        Users are rows, or one row for a single user; the columns are the public catalogue all parties share.
+    unit : Interaction, User or BoundedRows
+        Who is protected. Questions about any other unit are refused; an open floor may be filled in.
+    ledger : Ledger, optional
+        The party's own limit. Without one it takes the run's budget as its own when the first question comes.
+    noise : NotPrivate, optional
+        Reproducible noise for tests and experiments.
+    """
+
+    def __init__(self, data: Any, unit: Unit, *, ledger: Ledger | None = None, noise: NotPrivate | None = None) -> None:
+        if not isinstance(unit, Unit) or isinstance(unit, SymmetricUpdate):
+            raise TypeError(f"unit must be Interaction(...), User(...) or BoundedRows(...), got {unit!r}")
+        if ledger is not None and not isinstance(ledger, Ledger):
+            raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
+        self.unit, self.ledger = unit, ledger
+        self.noise = chosen_noise(restarted(noise))
+        self._data = unit.enforce(data)
+        self.n = int(self._data.shape[1])
+        self._restricted: tuple[bytes, Any] = (b"", self._data)
+        self._pending: Release | None = None
+
+    def __repr__(self) -> str:
+        return f"Party({self.n} columns)"
+
+    @property
+    def users(self) -> int:
+        """How many rows there are; whether that may be told is the unit's business."""
+        return int(self._data.shape[0])
+
+    def answer(self, question: bytes) -> tuple[NDArray[np.int64], int]:
+        """Its sum with its noise share; nothing is charged yet."""
+        asked = decode(question)
+        self._agree(asked)
+        release = asked.release
+        if self.ledger is None:
+            self.ledger = Ledger(asked.budget)
+        self.ledger.require(release.protects, release.mu)
+        total = asked.query.evaluate(self._rows(asked.columns), threads=1).reshape(-1)
+        start = 0
+        for count, factor in asked.query.deviations:
+            deviation = asked.share_deviation * factor
+            share = self.noise.rounded_gaussian(deviation, (count,))
+            if np.abs(share).max(initial=0) > ring.share_limit(deviation * max(self.noise.scale, 1.0)):
+                raise OverflowError("a noise share beyond all bounds")  # pragma: no cover (probability 10^−57)
+            total[start : start + count] += share
+            start += count
+        self._pending = Release(
+            release.what, release.protects, release.sensitivity, release.sigma, release.step, self.noise.private
+        )
+        return total, asked.bits
+
+    def release(self) -> None:
+        """Charge for the last answer."""
+        if self._pending is None or self.ledger is None:
+            raise RuntimeError("there is no answer to release")
+        pending, self._pending = self._pending, None
+        self.ledger.charge(pending)
+
+    def _agree(self, asked: Question) -> None:
+        unit, columns = asked.query.unit, asked.columns
+        mine = self.unit
+        if isinstance(mine, PatternUnit) and mine.floor is None and isinstance(unit, PatternUnit) and unit.floor:
+            mine = mine.with_floor(unit.floor)
+        if unit != mine:
+            raise ValueError(f"asked about {unit!r}, but this party protects {self.unit!r}")
+        if columns is not None and columns.size and int(columns[-1]) >= self.n:
+            raise ValueError(f"asked about column {int(columns[-1])}, but there are {self.n}")
+        items = self.n if columns is None else columns.size
+        asked_items = getattr(asked.query, "n", None) or asked.query.shape[0]
+        if asked_items != items:
+            raise ValueError(f"asked about {asked_items} items, but there are {items}")
+        if self.users > asked.users:
+            raise ValueError(f"users={asked.users} in all were declared, but this party alone has more")
+
+    def _rows(self, columns: NDArray[np.int64] | None) -> Any:
+        """The data restricted to some columns, kept for the next question."""
+        if columns is None:
+            return self._data
+        name = columns.tobytes()
+        if self._restricted[0] != name:
+            self._restricted = (name, self._data[:, columns])
+        return self._restricted[1]
+
+
+def split(data: Any, unit: Unit, parties: int, noise: NotPrivate | None = None) -> list[Party]:
+    """One matrix as the data of so many parties: contiguous parts of its rows, for simulations."""
+    found = unit.enforce(data)
+    rows = int(found.shape[0])
+    count = checks.integer("parties", parties, low=3)
+    if rows < count:
+        raise ValueError(f"parties={count} is more than there are rows, {rows}")
+    edges = np.linspace(0, rows, count + 1).astype(int)
+    noises = (
+        [None] * count if noise is None else [NotPrivate(noise.seed * count + k, noise.scale) for k in range(count)]
+    )
+    return [
+        Party(found[start:stop], unit, noise=own)
+        for start, stop, own in zip(edges[:-1], edges[1:], noises, strict=True)
+    ]

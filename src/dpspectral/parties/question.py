@@ -1,0 +1,143 @@
+"""A query as bytes: what a party is asked, complete enough that it can check and compute everything itself.
+
+A header in JSON, then arrays. Sensitivity, grid and ring width are not part of it: whoever reads the question derives
+them from the query, so nobody has to believe anyone's numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.parties.secure_sum import ring
+from dpspectral.privacy import checks
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.ledger import Release
+from dpspectral.privacy.noise import check_sigma
+from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
+from dpspectral.queries import ItemMatrix, Popularity, Product, Query, RootDegrees, RowSum
+
+_QUERIES = {kind.__name__: kind for kind in (Product, Popularity, RootDegrees, RowSum, ItemMatrix)}
+_UNITS = {kind.__name__: kind for kind in (Interaction, User, BoundedRows)}
+_MOST = 1 << 33  # bytes
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, what it may cost, and the public facts that noise and width are made of."""
+
+    what: str
+    query: Query
+    mu: float
+    budget: Budget  # of the whole run
+    parties: int
+    users: int  # at most so many in all
+    columns: NDArray[np.int64] | None = None  # the items that count, if not all
+
+    @cached_property
+    def release(self) -> Release:
+        """What a party writes into its ledger."""
+        query = self.query
+        sigma = check_sigma(query.sensitivity / self.mu)
+        return Release(self.what, query.unit.relation, query.sensitivity, sigma, query.scale)
+
+    @property
+    def share_deviation(self) -> float:
+        """Of the noise each party adds: any `shares` of them together have the release's σ."""
+        return self.release.sigma / float(np.sqrt(self.query.shares))
+
+    @cached_property
+    def bits(self) -> int:
+        return ring.width(self.query.largest(self.users), self.share_deviation, self.parties)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.query.shape))
+
+    def encode(self) -> bytes:
+        query = self.query
+        header: dict[str, Any] = {
+            "what": self.what, "query": type(query).__name__, "shares": query.shares, "mu": self.mu,
+            "budget": [self.budget.epsilon, self.budget.delta], "parties": self.parties, "users": self.users,
+            "unit": type(query.unit).__name__,
+            "of": {one.name: getattr(query.unit, one.name) for one in fields(query.unit)},  # type: ignore[arg-type]
+        }  # fmt: skip
+        arrays: dict[str, NDArray[Any]] = {}
+        if self.columns is not None:
+            arrays["columns"] = self.columns.astype("<i8")
+        if isinstance(query, Product):
+            header |= {"bits": query.X.bits, "loss": query.loss}
+            wide = query.X.integers.dtype == np.int64
+            arrays["X"] = query.X.integers.astype("<i8" if wide else "<i4")
+            if query.centre is not None:
+                arrays["centre"] = query.centre.astype("<f8")
+        else:
+            header["n"] = query.n  # type: ignore[attr-defined]
+            if isinstance(query, RowSum):
+                header["counted"] = query.counted
+        header["arrays"] = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
+        text = json.dumps(header, sort_keys=True).encode()
+        return struct.pack(">I", len(text)) + text + b"".join(array.tobytes() for array in arrays.values())
+
+
+@lru_cache(maxsize=4)
+def decode(content: bytes) -> Question:
+    """The question, if it is one in every respect. (Cached: parties in one process read the same bytes.)"""
+    try:
+        return _decode(content)
+    except (KeyError, TypeError, ValueError, struct.error, UnicodeDecodeError, OverflowError) as error:
+        raise ValueError(f"not a question: {error}") from error
+
+
+def _decode(content: bytes) -> Question:
+    (length,) = struct.unpack_from(">I", content)
+    header = json.loads(content[4 : 4 + length])
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a table")
+    arrays = _arrays(header["arrays"], memoryview(content)[4 + length :])
+    unit: Unit = _UNITS[header["unit"]](**header["of"])
+    shares = checks.integer("shares", header["shares"], low=2)
+    query: Query
+    if header["query"] == "Product":
+        X = arrays.pop("X")
+        iterate = Iterate.of_integers(X, checks.integer("bits", header["bits"], low=1, high=52))
+        loss = checks.real("loss", header["loss"], low=0, high=1)
+        query = Product(unit, iterate, loss, arrays.pop("centre", None), shares=shares)
+    else:
+        n = checks.integer("n", header["n"], low=1, high=1 << 31)
+        extra = {"counted": checks.flag("counted", header["counted"])} if header["query"] == "RowSum" else {}
+        query = _QUERIES[header["query"]](unit, n, **extra, shares=shares)  # type: ignore[arg-type]
+    columns = arrays.pop("columns", None)
+    if columns is not None and (columns.ndim != 1 or (np.diff(columns) <= 0).any() or columns.min(initial=0) < 0):
+        raise ValueError("columns must be increasing positions")
+    if arrays:
+        raise ValueError(f"unknown arrays {sorted(arrays)}")
+    budget = Budget(*header["budget"])
+    mu = checks.real("mu", header["mu"], low=0)
+    parties = checks.integer("parties", header["parties"], low=3)
+    users = checks.integer("users", header["users"], low=1)
+    return Question(str(header["what"]), query, mu, budget, parties, users, columns)
+
+
+def _arrays(described: Any, content: memoryview) -> dict[str, NDArray[Any]]:
+    found, start = {}, 0
+    for name, kind, shape in described:
+        if kind not in ("<i4", "<i8", "<f8") or name in found or not all(type(k) is int and k >= 0 for k in shape):
+            raise ValueError("an array of an unknown kind")
+        size = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
+        if size > _MOST or start + size > len(content):
+            raise ValueError("an array is cut off")
+        array = np.frombuffer(content[start : start + size], dtype=kind).reshape(shape)
+        array.setflags(write=False)
+        found[name] = array
+        start += size
+    if start != len(content):
+        raise ValueError("bytes are left over")
+    return found

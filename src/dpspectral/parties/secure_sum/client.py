@@ -1,0 +1,273 @@
+"""A party's side of the secure sum: bytes in, bytes out, no sockets.
+
+Each stage takes one message and gives one answer. A message that does not fit is refused and changes nothing; what
+looks like foul play stops the client for good. It never gives both shares of one party, never answers a round twice,
+and never goes on below the threshold.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.parties.secure_sum import keys, ring, shamir
+from dpspectral.parties.secure_sum.messages import (
+    Aborted,
+    Frame,
+    Kind,
+    Refused,
+    Setup,
+    bitmap,
+    decode,
+    entries,
+    members,
+    table,
+)
+
+MASK_KEY, SELF_MASK = 1, 2  # which of a neighbour's two secrets a share belongs to
+
+
+class Holder(Protocol):
+    """What the protocol asks of the owner of data."""
+
+    def answer(self, question: bytes) -> tuple[NDArray[np.int64], int]:
+        """Its own integers, noise share included, and the ring's bits; raises if it does not want to answer."""
+
+    def release(self) -> None:
+        """Charge for the last answer: the sum will be known. Raises if there is no budget left."""
+
+
+@dataclass
+class _Secrets:
+    """One round's own secrets."""
+
+    mask_key: bytes
+    self_mask: bytes
+
+
+class Client:
+    """The state machine of one party."""
+
+    def __init__(self, setup: Setup, party: int, holder: Holder) -> None:
+        if not 0 <= party < setup.parties:
+            raise ValueError(f"party must be between 0 and {setup.parties - 1}, got {party}")
+        self.setup, self.party, self._holder = setup, party, holder
+        self._graph = setup.graph
+        self._neighbours = self._graph.around(setup.seed, party)
+        self._envelope = keys.new_secret()
+        self._secrets = {r: _Secrets(keys.new_secret(), keys.new_secret()) for r in range(setup.rounds)}
+        self._mask_keys: dict[int, list[bytes]] = {}  # of neighbours, public, by round
+        self._seals: dict[int, dict[bytes, bytes]] = {}  # keys with neighbours, by purpose
+        self._held: dict[int, bytes] = {}  # shares of neighbours' secrets, all rounds
+        self._present: frozenset[int] = frozenset(range(setup.parties))
+        self._round = -1  # the last one that was begun
+        self._awaits: Kind | None = None
+        self._stopped = ""
+        self._survivors: frozenset[int] = frozenset()
+        self._view = b""  # a digest of what this party was told about the round
+
+    def __repr__(self) -> str:
+        return f"Client(party {self.party} of {self.setup.parties})"
+
+    @property
+    def stopped(self) -> str:
+        """Why this client takes no more messages, or nothing."""
+        return self._stopped
+
+    def hello(self) -> bytes:
+        """The first message: public keys, and digests of the self-masks."""
+        if self._awaits is not None:
+            raise Refused("keys are advertised once")
+        self._awaits = Kind.ROSTER
+        own = [self._secrets[r] for r in range(self.setup.rounds)]
+        body = keys.public_key(self._envelope)
+        body += b"".join(keys.public_key(one.mask_key) + keys.digest(one.self_mask) for one in own)
+        return self._frame(Kind.KEYS, body)
+
+    def receive(self, content: bytes) -> bytes:
+        """The answer to the server's message."""
+        if self._stopped:
+            raise Refused(f"this party has stopped: {self._stopped}")
+        stages = {
+            Kind.ROSTER: self._share,
+            Kind.DELIVERY: self._keep,
+            Kind.ASK: self._mask,
+            Kind.SURVIVORS: self._confirm,
+            Kind.CONFIRMED: self._unmask,
+        }
+        kind = self._awaits
+        if kind is None:
+            raise Refused("keys come first")
+        begins = kind in (Kind.SURVIVORS, Kind.CONFIRMED) and len(content) > 5 and content[5] == Kind.ASK
+        if begins:  # the server gave the round up and begins another
+            kind = Kind.ASK
+        expected = max(self._round, 0)
+        if kind is Kind.ASK:
+            expected = self._asked_round(content)
+        frame = decode(content, kind, self.setup.run, expected)
+        if frame.party != self.party:
+            raise Refused(f"a message for party {frame.party}")
+        return stages[kind](frame)
+
+    def _asked_round(self, content: bytes) -> int:
+        number = int.from_bytes(content[26:30], "big")
+        if not self._round < number < self.setup.rounds:
+            raise Refused(f"round {number} is over, or there are no keys for it")
+        return number
+
+    def _frame(self, kind: Kind, body: bytes) -> bytes:
+        return Frame(kind, self.setup.run, self.party, max(self._round, 0), body).encode()
+
+    def _stop(self, why: str) -> Aborted:
+        """Foul play or a broken promise: forget all secrets and answer no more."""
+        self._stopped = why
+        self._secrets, self._held = {}, {}
+        return Aborted(f"party {self.party} stops: {why}")
+
+    # Setup
+
+    def _share(self, frame: Frame) -> bytes:
+        rounds, t = self.setup.rounds, self._graph.threshold
+        found = entries(frame.body, keys.KEY_BYTES * (1 + rounds))
+        if not set(found) <= set(self._neighbours):
+            raise Refused("keys of parties that are no neighbours")
+        if len(found) < t:
+            raise self._stop(f"only {len(found)} of its neighbours are there, {t} are needed")
+        context = self.setup.fingerprint
+        purposes = {other: keys.agreed(self._envelope, found[other][: keys.KEY_BYTES], context) for other in found}
+        self._seals = {other: self._purposes(key, other) for other, key in purposes.items()}
+        self._mask_keys = {
+            other: [entry[keys.KEY_BYTES * (r + 1) : keys.KEY_BYTES * (r + 2)] for r in range(rounds)]
+            for other, entry in found.items()
+        }
+        others = sorted(found)
+        places = [other + 1 for other in others]
+        bundles = {other: b"" for other in others}
+        for r in range(rounds):
+            for secret in (self._secrets[r].mask_key, self._secrets[r].self_mask):
+                for other, piece in zip(others, shamir.share(secret, t, places), strict=True):
+                    bundles[other] += piece
+        sealed = {
+            other: keys.seal(self._seals[other][b"out"], bundles[other], _between(context, self.party, other))
+            for other in others
+        }
+        self._awaits = Kind.DELIVERY
+        return self._frame(Kind.SHARES, table(sealed))
+
+    def _purposes(self, key: bytes, other: int) -> dict[bytes, bytes]:
+        """One key per direction and use."""
+        out, back = struct.pack(">II", self.party, other), struct.pack(">II", other, self.party)
+        return {
+            b"out": keys.derived(key, b"shares" + out),
+            b"in": keys.derived(key, b"shares" + back),
+            b"tell": keys.derived(key, b"confirm" + out),
+            b"hear": keys.derived(key, b"confirm" + back),
+        }
+
+    def _keep(self, frame: Frame) -> bytes:
+        """Keep the neighbours' shares; the answer is empty (it says: ready)."""
+        size = (self.setup.parties + 7) // 8
+        present = members(frame.body[:size], self.setup.parties)
+        bundle = 2 * self.setup.rounds * shamir.SHARE_BYTES
+        found = entries(frame.body[size:], bundle + keys.SEAL_BYTES)
+        if set(found) != (present & set(self._neighbours)) or self.party not in present:
+            raise Refused("shares must come from the neighbours that are present")
+        self._check_present(present)
+        held = {}
+        for other, sealed in found.items():
+            if other not in self._seals:
+                raise Refused("shares of a neighbour without keys")
+            try:
+                content = keys.unseal(
+                    self._seals[other][b"in"], sealed, _between(self.setup.fingerprint, other, self.party)
+                )
+            except ValueError as error:
+                raise self._stop(f"shares of party {other}: {error}") from None
+            held[other] = content
+        self._held, self._present = held, present
+        self._awaits = Kind.ASK
+        return self._frame(Kind.DELIVERY, b"")
+
+    def _check_present(self, present: frozenset[int]) -> None:
+        """Enough parties for the noise, and enough neighbours, on both sides of the ring, that some are honest."""
+        if len(present) < self.setup.fewest:
+            raise self._stop(f"only {len(present)} parties are left, {self.setup.fewest} are needed")
+        if not self._graph.enough(self.setup.seed, self.party, present):
+            raise self._stop("too few of its neighbours are left")
+
+    # A round
+
+    def _mask(self, frame: Frame) -> bytes:
+        size = (self.setup.parties + 7) // 8
+        present = members(frame.body[:size], self.setup.parties)
+        if not present <= self._present:
+            raise self._stop("the server brings back a party that had left")
+        if self.party not in present:
+            raise Refused("this party is not asked")
+        self._check_present(present)
+        vector, bits = self._holder.answer(bytes(frame.body[size:]))
+        self._round, self._present = frame.round, present
+        own = self._secrets[frame.round]
+        for past in [r for r in self._secrets if r < frame.round]:
+            del self._secrets[past]
+        elements = ring.encoded(vector, bits)
+        ring.add_mask(elements, keys.derived(own.self_mask, self._purpose(b"self")), 1)
+        for other in self._neighbours:
+            if other in present:
+                key = keys.agreed(own.mask_key, self._mask_keys[other][frame.round], self._purpose(b"pair"))
+                ring.add_mask(elements, key, 1 if self.party < other else -1)
+        self._view = keys.digest(self.setup.fingerprint + self._purpose(b"view") + keys.digest(bytes(frame.body)))
+        self._awaits = Kind.SURVIVORS
+        return self._frame(Kind.MASKED, ring.packed(elements, bits))
+
+    def _purpose(self, what: bytes) -> bytes:
+        return what + self.setup.run + struct.pack(">I", self._round)
+
+    def _confirm(self, frame: Frame) -> bytes:
+        survivors = members(frame.body, self.setup.parties)
+        if not survivors <= self._present:
+            raise self._stop("the server counts a party that was not asked")
+        if self.party not in survivors:
+            raise self._stop("the server says this party's answer did not arrive")
+        self._check_present(survivors)
+        self._survivors = survivors
+        self._view = keys.digest(self._view + bitmap(survivors, self.setup.parties))
+        tags = {
+            other: keys.tag(self._seals[other][b"tell"], self._view) for other in self._neighbours if other in survivors
+        }
+        self._awaits = Kind.CONFIRMED
+        return self._frame(Kind.CONFIRM, table(tags))
+
+    def _unmask(self, frame: Frame) -> bytes:
+        found = entries(frame.body, 32)
+        around = set(self._neighbours) & self._survivors
+        if not set(found) <= around:
+            raise Refused("confirmations of parties that are no neighbours here")
+        for other, tag in found.items():
+            if not keys.same(tag, keys.tag(self._seals[other][b"hear"], self._view)):
+                raise self._stop(f"party {other} was told something else about this round")
+        if not self._graph.enough(self.setup.seed, self.party, frozenset(found) | {self.party}):
+            raise self._stop(f"only {len(found)} of its neighbours confirm, {self._graph.threshold} are needed")
+        try:
+            self._holder.release()
+        except Exception as error:
+            raise self._stop(f"it does not release its answer: {error}") from error
+        given = {}
+        for other in self._neighbours:
+            if other in self._present:  # one share each, never both
+                alive = other in self._survivors
+                piece = (2 * self._round + alive) * shamir.SHARE_BYTES
+                share = self._held[other][piece : piece + shamir.SHARE_BYTES]
+                given[other] = bytes([SELF_MASK if alive else MASK_KEY]) + share
+        self._present = self._survivors
+        del self._secrets[self._round]
+        self._awaits = Kind.ASK
+        return self._frame(Kind.UNMASK, table(given))
+
+
+def _between(context: bytes, sender: int, receiver: int) -> bytes:
+    return context + struct.pack(">II", sender, receiver)

@@ -1,0 +1,144 @@
+"""Who shares secrets with whom, and how many shares open one.
+
+Parties stand on a ring in random order; each is joined to the k/2 next ones on either side (Bell et al. 2020). Of s
+parties, c may pool what they know with the server and d may drop out over the whole run. With σ = 40 and η = 20 bits:
+
+    (a) the honest surviving parties stay connected, except with probability 2^−41
+    (b) t₁: at most this many of a party's neighbours are corrupt, except with probability 2^−41/s
+    (c) t₂: at least this many of them survive, except with probability 2^−20/s
+    (d) (k + t₁)/2 < t ≤ t₂: a server that calls a party alive before some neighbours and dropped before others cannot
+        collect t shares of both of its secrets, and honest parties can always finish
+
+The smallest even k for which such a t exists is taken. Up to 16 parties, or where there is no such k, everybody is
+joined to everybody, and (b), (c) are certain: t₁ = c, t₂ = k − d.
+
+(a) speaks of random drop-outs. A server that picks whom to call dropped could aim at two gaps of the ring, if c + d ≥ k
+lets it fill them. Against that each party also counts its neighbours on either side:
+
+    (e) on each side more are present than can be corrupt among k/2, except with probability 2^−41/(2s)
+
+so that one of them is honest, no honest party is the last before a gap, and the honest stay connected whoever is
+called dropped. Parties that drop out by themselves leave as many with probability 1 − 2^−20/s; else k grows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cryptography.hazmat.primitives import hashes
+from scipy.stats import hypergeom
+
+from dpspectral.privacy import checks
+
+SECURITY_BITS, CORRECTNESS_BITS = 40, 20
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class Graph:
+    """k neighbours for each of s parties, of whose shares t open a secret; `side` of them at least on either side."""
+
+    parties: int
+    neighbours: int
+    threshold: int
+    side: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.neighbours == self.parties - 1
+
+    def around(self, seed: bytes, party: int) -> tuple[int, ...]:
+        """A party's neighbours on the ring that the seed orders, in increasing order."""
+        if self.complete:
+            return tuple(other for other in range(self.parties) if other != party)
+        return tuple(sorted(itertools.chain(*self._sides(seed, party))))
+
+    def _sides(self, seed: bytes, party: int) -> tuple[list[int], list[int]]:
+        ring, place = _ring(self.parties, seed)
+        steps = range(1, self.neighbours // 2 + 1)
+        here = place[party]
+        after = [ring[(here + step) % self.parties] for step in steps]
+        return [ring[here - step] for step in steps], after
+
+    def enough(self, seed: bytes, party: int, present: frozenset[int]) -> bool:
+        """Whether those present include as many of the party's neighbours as it needs to go on."""
+        if self.complete:
+            return len(present) - (party in present) >= self.threshold
+        counts = [len(present.intersection(side)) for side in self._sides(seed, party)]
+        return sum(counts) >= self.threshold and min(counts) >= self.side
+
+
+@lru_cache(maxsize=16)
+def _ring(parties: int, seed: bytes) -> tuple[list[int], list[int]]:
+    """The parties in their order, and each party's place."""
+    ring = sorted(range(parties), key=lambda party: _digest(seed + party.to_bytes(4, "big")))
+    place = [0] * parties
+    for number, party in enumerate(ring):
+        place[party] = number
+    return ring, place
+
+
+def _digest(content: bytes) -> bytes:
+    hashed = hashes.Hash(hashes.SHA256())
+    hashed.update(content)
+    return hashed.finalize()
+
+
+@lru_cache(maxsize=64)
+def choose_graph(parties: int, collusion: int, drop_tolerance: int) -> Graph:
+    """The cheapest graph for s parties, of which c ≥ 1 may collude and d may drop out; raises where there is none."""
+    s = checks.integer("parties", parties, low=3, high=10**6)
+    c = checks.integer("collusion", collusion, low=1)
+    d = checks.integer("drop_tolerance", drop_tolerance, low=0)
+    if s - c - d < 2:
+        raise ValueError(
+            f"collusion={c} and drop_tolerance={d} leave {s - c - d} of {s} parties honest and present; the sum of "
+            "fewer than two is no secret: have more parties or tolerate less"
+        )
+    for k in range(2, s - 1, 2) if s > _FEW else ():
+        if (t := _threshold(s, c, d, k)) is not None and (side := _side(s, c, d, k)) is not None:
+            return Graph(s, k, t, side)
+    k = s - 1
+    t = (k + c) // 2 + 1
+    if t > k - d:
+        most = max((k - c - 1) // 2, 0)
+        raise ValueError(
+            f"{s} parties of which {c} may collude can tolerate at most {most} dropping out, got drop_tolerance={d}: "
+            "below that a lying server could open a single party's data"
+        )
+    return Graph(s, k, t)
+
+
+def _threshold(s: int, c: int, d: int, k: int) -> int | None:
+    """The threshold for k neighbours on the ring, or None."""
+    if _disconnected(s, c + d, k) > 2.0 ** -(SECURITY_BITS + 1):
+        return None
+    corrupt = range(min(c, k) + 1)
+    t1 = next(t for t in corrupt if hypergeom.sf(t, s, c, k) <= 2.0 ** -(SECURITY_BITS + 1) / s)
+    t = (k + t1) // 2 + 1
+    too_few = float(hypergeom.cdf(t - 1, s, s - d, k))  # fewer than t neighbours survive
+    return t if t <= k and too_few <= 2.0**-CORRECTNESS_BITS / s else None
+
+
+def _disconnected(s: int, missing: int, k: int) -> float:
+    """A bound on the probability that the ring without `missing` random parties falls apart.
+
+    It takes two gaps of k/2 neighbouring parties each: one of s(s − 1)/2 pairs of places, all k parties missing.
+    """
+    if missing < k:
+        return 0.0
+    logarithm = math.lgamma(missing + 1) - math.lgamma(missing - k + 1) - math.lgamma(s + 1) + math.lgamma(s - k + 1)
+    return math.exp(min(logarithm + math.log(s * (s - 1) / 2), 0.0))
+
+
+def _side(s: int, c: int, d: int, k: int) -> int | None:
+    """How many neighbours on one side are surely not all corrupt; 0 where gaps cannot be filled anyway."""
+    if c + d < k:
+        return 0
+    rare = 2.0 ** -(SECURITY_BITS + 1) / (2 * s)
+    side = next(t for t in range(min(c, k // 2) + 1) if hypergeom.sf(t, s, c, k // 2) <= rare) + 1
+    too_few = float(hypergeom.cdf(side - 1, s, s - d, k // 2))
+    return side if side <= k // 2 and too_few <= 2.0**-CORRECTNESS_BITS / s else None

@@ -1,0 +1,61 @@
+"""The cryptography of the secure sum: key agreement, sealed envelopes, tags. All primitives are `cryptography`'s."""
+
+from __future__ import annotations
+
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import constant_time, hashes, hmac
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+KEY_BYTES = 32
+SEAL_BYTES = 28  # what sealing adds: nonce and tag
+
+
+def new_secret() -> bytes:
+    """A private key, or a seed."""
+    return os.urandom(KEY_BYTES)
+
+
+def public_key(private: bytes) -> bytes:
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
+    """A 256-bit key that the owners of both key pairs can derive, and nobody else."""
+    common = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    return derived(common, purpose)
+
+
+def derived(secret: bytes, purpose: bytes) -> bytes:
+    return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"dpspectral secure sum 1: " + purpose).derive(secret)
+
+
+def seal(key: bytes, content: bytes, context: bytes) -> bytes:
+    nonce = os.urandom(12)
+    return nonce + AESGCM(key).encrypt(nonce, content, context)
+
+
+def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    try:
+        return AESGCM(key).decrypt(sealed[:12], sealed[12:], context)
+    except InvalidTag:
+        raise ValueError("a sealed message was damaged, or is not for this place") from None
+
+
+def tag(key: bytes, content: bytes) -> bytes:
+    made = hmac.HMAC(key, hashes.SHA256())
+    made.update(content)
+    return made.finalize()
+
+
+def same(one: bytes, other: bytes) -> bool:
+    return constant_time.bytes_eq(one, other)
+
+
+def digest(content: bytes) -> bytes:
+    made = hashes.Hash(hashes.SHA256())
+    made.update(content)
+    return made.finalize()

@@ -1,0 +1,132 @@
+"""Integers modulo 2^b: how wide, how masked, how packed.
+
+The width comes from public facts, so that sums cannot wrap around: a sum over the declared users plus all noise shares
+is below 2^(b−1) in size. (A share beyond 16 of its standard deviations, probability 10^−57, would be refused by the
+party that drew it.) Arithmetic is that of 32- or 64-bit words, of which 2^b is a divisor: the low b bits are right.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from dpspectral.jit import jit
+
+Words = NDArray[np.unsignedinteger]
+MOST_BITS = 62
+TAIL = 16.0  # standard deviations of one share
+_CHUNK = 1 << 16  # bytes of mask at a time, so that they stay in the cache
+_ZEROS = bytes(_CHUNK)
+
+
+def width(largest: float, deviation: float, parties: int) -> int:
+    """b for a sum whose exact part is at most `largest` in size, with a noise share per party."""
+    reach = largest + parties * share_limit(deviation)
+    bits = math.ceil(math.log2(reach + 1)) + 1
+    if bits > MOST_BITS:
+        raise OverflowError(f"the sum needs {bits} bits, more than {MOST_BITS}: use fewer parties or a coarser grid")
+    return max(bits, 2)
+
+
+def share_limit(deviation: float) -> float:
+    """No honest noise share is larger."""
+    return TAIL * deviation + 1
+
+
+def word(bits: int) -> type[np.unsignedinteger]:
+    return np.uint32 if bits <= 32 else np.uint64
+
+
+def encoded(values: NDArray[np.int64], bits: int) -> Words:
+    """Integers as elements of the ring (copied); refuses what does not fit."""
+    flat = values.reshape(-1)
+    if flat.size and max(int(flat.max()), -int(flat.min())) >= 1 << (bits - 1):
+        raise OverflowError(f"a value does not fit {bits} bits: more users or larger noise than declared")
+    return flat.astype(np.int64).view(np.uint64).astype(word(bits))
+
+
+def decoded(elements: Words, bits: int) -> NDArray[np.int64]:
+    """Elements of the ring as integers between −2^(b−1) and 2^(b−1) − 1."""
+    shift = np.int64(64 - bits)
+    signed: NDArray[np.int64] = (elements.astype(np.uint64) << np.uint64(shift)).view(np.int64) >> shift
+    return signed
+
+
+def add_mask(target: Words, key: bytes, sign: int) -> None:
+    """target += sign · the pseudo-random elements of a 256-bit key (AES-CTR; a key masks one vector only)."""
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    step = _CHUNK // target.itemsize
+    buffer = bytearray(_CHUNK + 15)
+    little = np.dtype(target.dtype).newbyteorder("<")
+    for start in range(0, target.size, step):
+        part = target[start : start + step]
+        count = part.size * target.itemsize
+        encryptor.update_into(memoryview(_ZEROS)[:count], buffer)
+        mask = np.frombuffer(buffer, dtype=little, count=part.size)
+        if sign > 0:
+            part += mask
+        else:
+            part -= mask
+
+
+def packed(elements: Words, bits: int) -> bytes:
+    """b bits per element, lowest first."""
+    if bits == 8 * elements.itemsize:
+        return elements.astype(elements.dtype.newbyteorder("<"), copy=False).tobytes()
+    out = np.zeros(packed_size(elements.size, bits), dtype=np.uint8)
+    _pack(elements.astype(np.uint64, copy=False), bits, out)
+    return out.tobytes()
+
+
+def packed_size(count: int, bits: int) -> int:
+    return (count * bits + 7) // 8
+
+
+def unpacked(content: bytes | memoryview, count: int, bits: int) -> Words:
+    """The inverse of `packed`."""
+    if len(content) != packed_size(count, bits):
+        raise ValueError(f"{count} elements of {bits} bits take {packed_size(count, bits)} bytes, got {len(content)}")
+    kind = np.dtype(word(bits))
+    if bits == 8 * kind.itemsize:
+        return np.frombuffer(content, dtype=kind.newbyteorder("<")).astype(kind)
+    out = np.empty(count, dtype=kind)
+    _unpack(np.frombuffer(content, dtype=np.uint8), bits, out)
+    return out
+
+
+@jit
+def _pack(elements, bits, out):  # type: ignore[no-untyped-def]
+    low = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
+    held, have, place = np.uint64(0), 0, 0
+    for element in elements:
+        rest, left = element & low, bits
+        while left:
+            take = min(left, 8 - have)
+            held |= (rest & ((np.uint64(1) << np.uint64(take)) - np.uint64(1))) << np.uint64(have)
+            rest >>= np.uint64(take)
+            left -= take
+            have += take
+            if have == 8:
+                out[place] = held
+                held, have, place = np.uint64(0), 0, place + 1
+    if have:
+        out[place] = held
+
+
+@jit
+def _unpack(content, bits, out):  # type: ignore[no-untyped-def]
+    place, used = 0, 0
+    for i in range(out.size):
+        value, have = np.uint64(0), 0
+        while have < bits:
+            take = min(bits - have, 8 - used)
+            piece = (np.uint64(content[place]) >> np.uint64(used)) & ((np.uint64(1) << np.uint64(take)) - np.uint64(1))
+            value |= piece << np.uint64(have)
+            have += take
+            used += take
+            if used == 8:
+                place, used = place + 1, 0
+        out[i] = value

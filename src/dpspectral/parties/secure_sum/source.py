@@ -1,0 +1,167 @@
+"""Algorithm 2: the same noisy sums as a curator's, from parties that show their data to nobody.
+
+Each party adds a share of the noise; only the sum of all is opened. Of s parties, c ≥ 1 may pool what they know with
+the server (every party knows its own share) and d may drop out over the whole run, so a share has the variance
+σ²/(s − c − d): whatever happens within these tolerances, the noise that is left unknown has at least the variance σ²
+that the ledger was told. Proof page: docs/proofs/shares.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.parties.party import Party, split
+from dpspectral.parties.question import Question
+from dpspectral.parties.secure_sum.local import LocalNetwork, Traffic
+from dpspectral.parties.secure_sum.messages import Aborted, Setup
+from dpspectral.privacy import checks
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import Interaction, Unit
+from dpspectral.queries import Product, Query
+from dpspectral.source import Answer, Source
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One sum that was opened: what everybody saw."""
+
+    what: str
+    numbers: int
+    bits: int
+    survivors: int
+    noise_std: float  # of the sum, all shares together, in real units
+
+
+class SecureSum(Source):
+    """Parties as one source of noisy sums.
+
+    Parameters
+    ----------
+    parties : sequence of Party
+        At least 3, all with the same unit and number of columns.
+    collusion : int
+        How many of them may pool what they know with the server. At least 1: nobody is protected from noise they know.
+    drop_tolerance : int
+        How many may drop out over the whole run. More noise is added for it; beyond it the run ends.
+    users : int, optional
+        Declared largest number of users of all parties together. Required where that number is not public (whole users
+        or rows that come and go); it makes the ring wide enough.
+    rounds : int
+        For how many sums keys are made at the setup, retries included.
+    retries : int
+        How often a sum that could not be opened may be tried again with fresh noise and keys. A retry is charged anew,
+        so it needs room in the ledger.
+
+    Examples
+    --------
+    >>> from dpspectral import Budget, Interaction, SecureSum, decompose
+    >>> from dpspectral.experiments.synthetic import tastes
+    >>> parties = SecureSum.split(tastes(users=2000, items=200), Interaction(20), parties=10)
+    >>> result = decompose(parties, 8, Interaction(20), Budget(epsilon=2, delta=1e-6))
+    >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3)
+    ((200, 8), True, 2.0)
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[Party],
+        *,
+        collusion: int = 1,
+        drop_tolerance: int = 0,
+        users: int | None = None,
+        rounds: int = 8,
+        retries: int = 0,
+        network: Callable[..., LocalNetwork] = LocalNetwork,
+    ) -> None:
+        parties = list(parties)
+        if not all(isinstance(party, Party) for party in parties):
+            raise TypeError("parties must be Party(data, unit) objects")
+        if len(parties) < 3:
+            raise ValueError(f"a secure sum needs at least 3 parties, got {len(parties)}")
+        first = parties[0]
+        for number, party in enumerate(parties):
+            if (party.unit, party.n) != (first.unit, first.n):
+                raise ValueError(
+                    f"party {number} has {party.n} columns and {party.unit!r}, party 0 has {first.n} and "
+                    f"{first.unit!r}: all must agree on the catalogue and on who is protected"
+                )
+        self.unit: Unit = first.unit
+        self.n = first.n
+        checks.optional_integer("users", users, low=1)
+        public = isinstance(self.unit, Interaction) or self.unit.neighbours == "replace"
+        if users is None and not public:
+            raise ValueError(
+                "users is missing: under this unit the number of users is not public, so declare how many there are at "
+                "most, users=..."
+            )
+        counted = sum(party.users for party in parties)
+        self.rows = counted if public and users is None else users
+        if users is not None and counted > users:
+            raise ValueError(f"users={users} were declared, but the parties hold more rows")
+        checks.integer("retries", retries, low=0)
+        self._retries = retries
+        self._private = all(party.noise.private for party in parties)
+        self._network = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
+        self.shares = self._network.setup.noise_shares
+        self._columns: NDArray[np.int64] | None = None
+        self.opened: list[Opened] = []
+
+    @classmethod
+    def split(cls, data: Any, unit: Unit, parties: int, *, noise: NotPrivate | None = None, **options: Any) -> Self:
+        """One matrix held by so many simulated parties."""
+        return cls(split(data, unit, parties, noise), **options)
+
+    def __repr__(self) -> str:
+        return f"SecureSum({self.setup.parties} parties, {self.n} columns, {self.unit!r})"
+
+    @property
+    def setup(self) -> Setup:
+        """The public facts of the protocol."""
+        return self._network.setup
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was sent and computed so far."""
+        return self._network.traffic
+
+    def release(
+        self, query: Query, mu: float, ledger: Ledger, what: str, progress: Callable[[float], None] = lambda _: None
+    ) -> Answer:
+        if isinstance(query, Product) and query.centre is not None:
+            raise ValueError("a centre is subtracted by a curator only")
+        assert self.rows is not None
+        question = Question(what, query, mu, ledger.budget, self.setup.parties, self.rows, self._columns)
+        entry = replace(question.release, private=self._private)
+        ledger.require(entry.protects, entry.mu)
+        content, stages = question.encode(), {"masked": 0.0, "confirm": 0.8, "unmask": 0.9}
+
+        def tell(stage: str, fraction: float) -> None:
+            if stage in stages:
+                progress(stages[stage] + fraction * (0.8 if stage == "masked" else 0.1))
+
+        for attempt in range(self._retries + 1):
+            try:
+                found = self._network.sum(content, question.size, question.bits, lambda: ledger.charge(entry), tell)
+                break
+            except Aborted:
+                if attempt == self._retries:
+                    raise
+                ledger.require(entry.protects, entry.mu)  # a sum that was charged and not opened is paid again
+        sigma = question.share_deviation * math.sqrt(len(found.survivors))
+        self.opened.append(Opened(what, question.size, question.bits, len(found.survivors), sigma * query.scale))
+        return Answer(found.integers.reshape(query.shape), query.scale, sigma)
+
+    def restricted(self, columns: NDArray[np.int64]) -> Source:
+        part = copy.copy(self)  # the same parties, keys, rounds and records
+        if len(columns) < self.n:
+            part._columns = columns if self._columns is None else self._columns[columns]
+            part.n = len(columns)
+        return part
