@@ -256,11 +256,11 @@ def test_fit_chooses_and_says_why(files):
 def test_fit_counts_users_of_a_list_privately_unless_declared(files):
     """Rows are the users who occur, so their number is a fact about single interactions."""
     entries = json.loads(fit(files, "--json").stdout)["ledger"]["releases"]
-    assert entries[0]["what"] == "number of rows"
+    assert entries[0]["what"] == "number of users"
     assert entries[0]["mu"] ** 2 / sum(entry["mu"] ** 2 for entry in entries) == pytest.approx(0.01)
     for options in (("--users", 300), ("--floor", 5), ("--unit", "user")):
         summary = json.loads(fit(files, "--json", *options).stdout)
-        assert "number of rows" not in [entry["what"] for entry in summary["ledger"]["releases"]]
+        assert "number of users" not in [entry["what"] for entry in summary["ledger"]["releases"]]
 
 
 def test_fit_choices_can_be_overruled(files):

@@ -71,8 +71,8 @@ def test_private_users_are_counted_with_a_part_of_the_budget(R, dense):
         for data in (R, longer)
     )  # fmt: skip
     count = first.ledger.entries[0]
-    assert count.what == "number of rows"
-    assert (count.sensitivity, count.sigma) == (1.0, pytest.approx(10 / BUDGET.mu))
+    assert count.what == "number of users"
+    assert (count.sensitivity, count.sigma) == pytest.approx((1.0, 10 / BUDGET.mu))
     assert first.ledger.mu == pytest.approx(BUDGET.mu)
     assert first.ledger.mu <= BUDGET.mu * (1 + 1e-12)
     assert np.array_equal(first.components, second.components)

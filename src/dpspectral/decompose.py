@@ -10,19 +10,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.dense import MAX_BYTES, dense_release
-from dpspectral.moments import private_count
 from dpspectral.power import Result, power_method
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
-from dpspectral.source import Source, chosen_noise, restarted
+from dpspectral.source import Source, as_source
 
 _SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
 _SCARCE = 0.5  # μ below which a user's catalogue gets twice as much
@@ -116,9 +112,9 @@ def decompose(
     if isinstance(users, str):
         checks.choice("users", users, ("private",))
         users = None
-        if isinstance(unit, Interaction) and unit.floor is None and catalogue is not None and not source:
+        if isinstance(unit, Interaction) and unit.floor is None and catalogue is not None:
             ledger = opened(budget, ledger)
-            users, budget = _count(data, unit, budget, ledger, noise)
+            users, budget = _count(as_source(data, unit, noise, threads), budget, ledger)
             words.append(f"About {users} users were counted with {_COUNT_SHARE:.0%} of the budget.")
     if method == "dense":
         assert isinstance(unit, PatternUnit)
@@ -137,19 +133,10 @@ def decompose(
     return result
 
 
-def _count(
-    data: Any, unit: Interaction, budget: Budget, ledger: Ledger, noise: NotPrivate | None
-) -> tuple[int, Budget]:
-    """The number of users who have an item, with noise, and the rest of the budget.
-
-    Neighbours: one interaction more or less, or exchanged. At most one user comes or goes with it: sensitivity 1.
-    """
-    ledger.require(unit.relation, budget.mu)  # all of it fits, or nothing is released
-    rows = unit.enforce(data)
-    present = int(np.count_nonzero(np.diff(rows.indptr))) if sp.issparse(rows) else int((rows != 0).any(axis=1).sum())
-    mu = budget.mu * math.sqrt(_COUNT_SHARE)
-    count = private_count(present, unit.relation, mu, ledger, chosen_noise(restarted(noise)))
-    return count, budget.part(1 - _COUNT_SHARE)
+def _count(source: Source, budget: Budget, ledger: Ledger) -> tuple[int, Budget]:
+    """The number of users who have an item, with noise, and the rest of the budget."""
+    ledger.require(source.unit.relation, budget.mu)  # all of it fits, or nothing is released
+    return source.count(budget.mu * math.sqrt(_COUNT_SHARE), ledger), budget.part(1 - _COUNT_SHARE)
 
 
 def automatic_catalogue(unit: PatternUnit, n: int, rank: int, mu: float) -> PrivateCatalogue | None:

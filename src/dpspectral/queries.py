@@ -33,6 +33,7 @@ from dpspectral.privacy.units import (
     SymmetricUpdate,
     TallyRounding,
     Unit,
+    finer_tally,
     uneven,
 )
 
@@ -195,6 +196,27 @@ class RootDegrees(_Tally):
         return (1,)
 
     def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
+        return np.array([BinaryGram(rows, self.rounding.table).weight_sum()])
+
+
+@dataclass(frozen=True)
+class Users(_Tally):
+    """How many users have an item at all. One interaction, or one user, more or less moves it by at most 1."""
+
+    n: int
+
+    @cached_property
+    def rounding(self) -> TallyRounding:
+        table = np.ones(self.n + 1, dtype=np.int64)
+        table[0] = 0
+        return finer_tally(table, 1.0, 1.0, 1.0, self.shares)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1,)
+
+    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
+        self.pattern_unit()
         return np.array([BinaryGram(rows, self.rounding.table).weight_sum()])
 
 

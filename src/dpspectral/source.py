@@ -21,7 +21,7 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
-from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, operator
+from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
 
 Progress = Callable[[float], None]  # called with the finished fraction
 
@@ -89,6 +89,11 @@ class Source(ABC):
         """Σ_u √d_u with noise."""
         query = RootDegrees(self.unit, self.n, shares=self.shares)
         return float(self.release(query, mu, ledger, "sum of the users' root degrees").values[0])
+
+    def count(self, mu: float, ledger: Ledger) -> int:
+        """How many users have an item, with noise; at least 1."""
+        query = Users(self.unit, self.n, shares=self.shares)
+        return max(1, round(float(self.release(query, mu, ledger, "number of users").values[0])))
 
     def mean(self, mu: float, ledger: Ledger, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         """The mean of the clipped rows, and their number (declared, public, or noisy)."""

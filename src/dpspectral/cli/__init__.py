@@ -8,6 +8,7 @@ import sys
 import click
 
 from dpspectral import __version__
+from dpspectral.cli.federate import federate
 from dpspectral.cli.fit import fit
 from dpspectral.cli.plan import plan
 from dpspectral.cli.recommend import recommend, score
@@ -22,6 +23,7 @@ def main() -> None:
     \b
     plan       noise against signal for every method, before any data is touched
     fit        a private basis from a data file
+    federate   the same from parties that show their data to nobody
     recommend  lists for users from a private basis and their own rows
     score      recall and NDCG of a basis on test data (not private)
     budget     what an (ε, δ) is worth: μ, noise, comparison
@@ -30,7 +32,7 @@ def main() -> None:
     """
 
 
-for command in (plan, fit, recommend, score, budget, demo, reproduce):
+for command in (plan, fit, federate, recommend, score, budget, demo, reproduce):
     main.add_command(command)
 
 

@@ -22,9 +22,9 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Release
 from dpspectral.privacy.noise import check_sigma
 from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
-from dpspectral.queries import ItemMatrix, Popularity, Product, Query, RootDegrees, RowSum
+from dpspectral.queries import ItemMatrix, Popularity, Product, Query, RootDegrees, RowSum, Users
 
-_QUERIES = {kind.__name__: kind for kind in (Product, Popularity, RootDegrees, RowSum, ItemMatrix)}
+_QUERIES = {kind.__name__: kind for kind in (Product, Popularity, RootDegrees, Users, RowSum, ItemMatrix)}
 _UNITS = {kind.__name__: kind for kind in (Interaction, User, BoundedRows)}
 _MOST = 1 << 33  # bytes
 

@@ -28,6 +28,8 @@ from dpspectral.privacy.units import Interaction, Unit
 from dpspectral.queries import Product, Query
 from dpspectral.source import Answer, Source
 
+_MARGIN = 12  # standard deviations of a noisy count
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -158,6 +160,13 @@ class SecureSum(Source):
         sigma = question.share_deviation * math.sqrt(len(found.survivors))
         self.opened.append(Opened(what, question.size, question.bits, len(found.survivors), sigma * query.scale))
         return Answer(found.integers.reshape(query.shape), query.scale, sigma)
+
+    def count(self, mu: float, ledger: Ledger) -> int:
+        """How many users have an item; from then on that (and a margin) is what the ring is made wide enough for."""
+        found = super().count(mu, ledger)
+        assert self.rows is not None
+        self.rows = min(self.rows, found + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
+        return found
 
     def restricted(self, columns: NDArray[np.int64]) -> Source:
         part = copy.copy(self)  # the same parties, keys, rounds and records

@@ -1,0 +1,195 @@
+"""What the commands that make a basis share, `fit` and `federate`: options, and how a result is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.cli.common import DELTA, EPSILON, HEADER, MIN_RATING, check_out
+from dpspectral.power import Result
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
+from dpspectral.recsys import datasets
+from dpspectral.recsys.tables import Table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_OPTIONS = [
+    click.option("--items", metavar="FILE|N|from-data", help="The public list of items (columns)."),
+    click.option("--rank", type=int, required=True, help="Number of components."),
+    EPSILON,
+    DELTA,
+    click.option("--out", type=click.Path(path_type=Path), required=True, help="The .npz file to write."),
+    click.option(
+        "--unit",
+        "kind",
+        type=click.Choice(["interaction", "user", "rows"]),
+        default="interaction",
+        show_default=True,
+        help="Who is protected: one user-item pair, one whole user, or one row of real numbers.",
+    ),
+    click.option(
+        "--method",
+        type=click.Choice(["auto", "dense", "power"]),
+        default="auto",
+        show_default=True,
+        help="One dense release, or power iterations.",
+    ),
+    click.option(
+        "--catalogue",
+        metavar="auto|none|SHARE",
+        default="auto",
+        show_default=True,
+        help="Choose popular items first: automatically, not at all, or with this share of the budget.",
+    ),
+    click.option(
+        "--floor",
+        type=int,
+        help="Public degree floor.  [default: chosen from noisy degrees for interaction, 1 for user]",
+    ),
+    click.option("--weighting", type=click.Choice(["sqrt", "plain"]), help="For --unit interaction.  [default: sqrt]"),
+    click.option(
+        "--neighbours",
+        type=click.Choice(["add-remove", "replace"]),
+        default="add-remove",
+        show_default=True,
+        help="Whether the protected thing comes or goes, or is exchanged for another.",
+    ),
+    click.option("--row-norm", type=float, help="For --unit rows: rows are clipped to this ℓ2 norm."),
+    click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction."),
+    MIN_RATING,
+    HEADER,
+    click.option("--iterations", type=int, help="Power method: products with the data, which share ε.  [default: 2]"),
+    click.option("--oversampling", type=int, help="Power method: extra columns.  [default: 15 times the rank]"),
+    click.option(
+        "--start",
+        type=click.Choice(["auto", "popular", "flat", "gaussian"]),
+        help="Power method, the public first matrix: by popularity, equal rows, or random as in the paper.",
+    ),
+    click.option("--momentum", type=float, help="Power method: from 0 (none) to 1, from 3 iterations on."),
+    click.option(
+        "--users",
+        type=int,
+        help="Declared number of users: for the floor, and checked against δ.  [default: for lists of pairs, counted "
+        "with 1% of the budget where it is needed]",
+    ),
+]
+
+
+def basis_options(command: Command) -> Command:
+    """All options of `Asked`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the options say."""
+
+    items: str | None
+    rank: int
+    epsilon: float
+    delta: float
+    out: Path
+    kind: str
+    method: str
+    catalogue: str
+    floor: int | None
+    weighting: str | None
+    neighbours: str
+    row_norm: float | None
+    binarize: bool
+    min_rating: float | None
+    header: bool | None
+    iterations: int | None
+    oversampling: int | None
+    start: str | None
+    momentum: float | None
+    users: int | None
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta)
+
+    @property
+    def unit(self) -> Unit:
+        return _unit(self.kind, self.floor, self.weighting, self.neighbours, self.row_norm, self.binarize)
+
+    def load(self, data: Path) -> Table:
+        """Read the file, once it is sure that the output can be written."""
+        check_out(self.out, data, *([Path(self.items)] if self.items else []))
+        return datasets.load(data, items=self.items, min_rating=self.min_rating, header=self.header)
+
+    def choices(self, table: Table) -> dict[str, Any]:
+        """Arguments of `decompose`."""
+        return {
+            "method": self.method,
+            "catalogue": _catalogue(self.catalogue),
+            "iterations": self.iterations,
+            "oversampling": self.oversampling,
+            "start": self.start,
+            "momentum": self.momentum,
+            "users": "private" if self.users is None and table.users is not None else self.users,
+        }
+
+    def write(self, result: Result, table: Table) -> dict[str, Any]:
+        """The file, and a summary of what is in it."""
+        result.settings["own_budget"] = True  # the ledger was made here, for this call
+        summary = {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes)}
+        if self.users is not None:
+            summary["users_declared"] = self.users
+        result.save(self.out, **({} if table.items is None else {"items": table.items}))
+        return {**summary, "out": str(self.out)}
+
+    def told(self, result: Result, table: Table) -> list[tuple[str, str]]:
+        """The result in a few lines."""
+        how, ledger = "one dense release", result.ledger
+        if result.settings["method"] == "power":
+            how = f"{result.settings['iterations']} iteration(s) of {result.settings['columns']} columns"
+        values = ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if self.rank > 6 else "")
+        return [
+            ("protected", result.unit),
+            ("guarantee", f"ε = {ledger.epsilon():.6g}, δ = {self.delta:g} (μ = {ledger.mu:.6g}); this call only"),
+            ("basis", f"{result.components.shape[0]} items × {self.rank} components, {how}"),
+            ("noise", f"standard deviation {result.settings['noise_std']:.4g} per entry of the (last) release"),
+            *([("why", result.reason)] if result.reason else []),
+            ("eigenvalues", values),
+            ("items", table.catalogue),
+            *([("users", f"{self.users} (declared)")] if self.users is not None else []),
+            *(("note", note) for note in table.notes),
+            ("written", str(self.out)),
+        ]
+
+
+def _catalogue(text: str) -> PrivateCatalogue | str | None:
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
+    try:
+        return PrivateCatalogue(share=float(text))
+    except ValueError as error:
+        raise click.UsageError(
+            f"--catalogue takes auto, none or a share between 0.0001 and 0.9, got {text!r}"
+        ) from error
+
+
+def _unit(
+    kind: str, floor: int | None, weighting: str | None, neighbours: str, row_norm: float | None, binarize: bool
+) -> Unit:
+    if weighting is not None and kind != "interaction":
+        raise click.UsageError("--weighting goes with --unit interaction")
+    if kind == "rows":
+        if floor is not None or binarize:
+            raise click.UsageError("--floor and --binarize go with --unit interaction or user")
+        if row_norm is None:
+            raise click.UsageError("--unit rows needs --row-norm: a public bound; longer rows are clipped to it")
+        return BoundedRows(norm=row_norm, neighbours=neighbours)
+    if row_norm is not None:
+        raise click.UsageError("--row-norm goes with --unit rows")
+    if kind == "user":
+        return User(floor=1 if floor is None else floor, neighbours=neighbours, binarize=binarize)
+    return Interaction(floor=floor, weighting=weighting or "sqrt", neighbours=neighbours, binarize=binarize)

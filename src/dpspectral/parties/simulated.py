@@ -1,0 +1,83 @@
+"""What a secure sum of many parties would open, computed in one place: a shortcut for studies, not a protocol.
+
+Same grid, same sensitivity, same ledger entry and the same law of the result as `SecureSum` with that many parties, for
+more of them than fit one machine. Whoever runs it sees all the data.
+
+The law: m shares of deviation σ_c add up to Σ round(N). The rounding errors are uniform and independent up to terms of
+order exp(−2π²σ_c²), so Σ round(N) is distributed like round(N(0, mσ_c² + (m − 1)/12)) up to the fourth cumulant of
+the errors: a total variation distance below 10⁻³/(mσ_c⁴) for σ_c ≥ 2 (tests/parties/test_simulated.py compares exact
+laws). Where that is above 10⁻⁹, all m shares are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.parties.secure_sum.graph import choose_graph
+from dpspectral.privacy import checks
+from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.noise import Noise, NotPrivate, check_sigma
+from dpspectral.privacy.units import Unit
+from dpspectral.queries import Product, Query
+from dpspectral.source import Answer, Curator, Progress, restarted
+
+_NEGLIGIBLE = 1e-9
+
+
+class SimulatedSum(Curator):
+    """A curator who releases what parties would have opened.
+
+    Parameters
+    ----------
+    data, unit, noise, threads : as in `power_method`
+    parties, collusion, drop_tolerance : int
+        As in `SecureSum`.
+    dropped : int
+        How many really drop out; their rows are still summed, their noise is missing.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        unit: Unit,
+        *,
+        parties: int,
+        collusion: int = 1,
+        drop_tolerance: int = 0,
+        dropped: int = 0,
+        noise: NotPrivate | None = None,
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(data, unit, noise=restarted(noise), threads=threads)
+        choose_graph(parties, collusion, drop_tolerance)  # refuses what no protocol could do
+        self.shares = parties - collusion - drop_tolerance
+        self.survivors = parties - checks.integer("dropped", dropped, low=0, high=drop_tolerance)
+
+    def release(
+        self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = lambda _: None
+    ) -> Answer:
+        if isinstance(query, Product) and self.centre is not None:
+            raise ValueError("a centre is subtracted by a curator only")
+        sigma = check_sigma(query.sensitivity / mu)
+        total = query.evaluate(self.data, progress, **self._options)
+        relation, private = self.unit.relation, self.noise.private
+        ledger.charge(Release(f"{what} (simulated parties)", relation, query.sensitivity, sigma, query.scale, private))
+        share, start, flat = sigma / math.sqrt(self.shares), 0, total.reshape(-1)
+        for count, factor in query.deviations:
+            flat[start : start + count] += sum_of_shares(self.noise, share * factor, self.survivors, count)
+            start += count
+        return Answer(total, query.scale, share * math.sqrt(self.survivors))
+
+
+def sum_of_shares(noise: Noise, deviation: float, parties: int, count: int) -> NDArray[np.int64]:
+    """`count` sums of so many rounded Gaussian shares."""
+    if deviation >= 2 and 1e-3 / (parties * deviation**4) < _NEGLIGIBLE:
+        return noise.rounded_gaussian(math.sqrt(parties * deviation**2 + (parties - 1) / 12), (count,))
+    total = np.zeros(count, dtype=np.int64)
+    for _ in range(parties):
+        total += noise.rounded_gaussian(deviation, (count,))
+    return total
