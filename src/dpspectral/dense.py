@@ -120,7 +120,7 @@ def dense_release(
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     matrix = (
         _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
-        if isinstance(source, Curator)
+        if isinstance(source, Curator) and source.shares == 1
         else _KnownMatrix(source, mu, book, tell)
     )
     automatic = catalogue is not None and catalogue.items is None

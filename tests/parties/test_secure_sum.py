@@ -1,0 +1,387 @@
+"""Parties as a source: the curator's integers and noise, charged when they are opened, refused when they should be."""
+
+import contextlib
+import json
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpspectral import (
+    BoundedRows,
+    Budget,
+    BudgetExceeded,
+    Interaction,
+    Ledger,
+    NotPrivate,
+    Party,
+    PrivateCatalogue,
+    SecureSum,
+    SymmetricUpdate,
+    User,
+    decompose,
+    dense_release,
+    power_method,
+)
+from dpspectral.cli import main
+from dpspectral.parties import simulated
+from dpspectral.parties.question import Question, decode
+from dpspectral.parties.secure_sum.local import LocalNetwork
+from dpspectral.parties.secure_sum.messages import Aborted
+from dpspectral.parties.simulated import SimulatedSum
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.queries import Popularity, Product
+from dpspectral.source import Curator
+
+BUDGET = Budget(5, 1e-6)
+UNIT = Interaction(6)
+QUIET = NotPrivate(0, scale=0)
+
+
+def losing(stages, parties):
+    """A network that loses the answers of some parties: {stage: round number}."""
+    seen = {}
+
+    def tamper(stage, party, to_server, message):
+        if not to_server and party not in seen.setdefault(stage, {}):
+            seen[stage][party] = 0
+        if to_server:
+            seen[stage][party] += 1
+            if party in parties and stages.get(stage) == seen[stage][party]:
+                return None
+        return message
+
+    return lambda *holders, **options: LocalNetwork(*holders, **options, tamper=tamper)
+
+
+# The curator's result
+
+
+@pytest.fixture
+def same_noise(monkeypatch):
+    """Nine parties' seeded shares, for the protocol and, added up, for one holder of all rows."""
+    shares = [NotPrivate(100 + k) for k in range(9)]
+
+    def added(_noise, deviation, parties, count):
+        return sum(own.rounded_gaussian(deviation, (count,)) for own in shares[:parties])
+
+    monkeypatch.setattr(simulated, "sum_of_shares", added)
+    return lambda rows, unit: [
+        Party(rows[start : start + 34], unit, noise=NotPrivate(100 + k)) for k, start in enumerate(range(0, 300, 34))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "options"),
+    [
+        (Interaction(6), {"method": "power", "catalogue": None}),
+        (Interaction(), {"method": "power"}),
+        (Interaction(), {"method": "dense"}),
+        (Interaction(6, neighbours="replace"), {"method": "power", "iterations": 3, "oversampling": 0}),
+        (User(4), {"method": "power"}),
+        (User(4, neighbours="replace"), {"method": "dense"}),
+    ],
+    ids=str,
+)
+def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same_noise, unit, options):
+    users = {"users": 300} if unit.relation == "user/add-remove" else {}
+    parties = SecureSum(same_noise(ratings, unit), **users)
+    curator = SimulatedSum(ratings, unit, parties=9, noise=NotPrivate(0))
+    found, expected = (decompose(s, 4, unit, BUDGET, random_state=0, **options) for s in (parties, curator))
+    assert np.array_equal(found.components, expected.components)
+    assert np.array_equal(found.eigenvalues, expected.eigenvalues)
+    assert not found.private
+
+
+def test_bounded_rows_and_means_are_the_curators(rng):
+    data, unit = rng.normal(size=(90, 7)) + 1, BoundedRows(3.0)
+    parties = SecureSum.split(data, unit, 5, users=100, noise=QUIET)
+    curator = SimulatedSum(data, unit, parties=5, noise=QUIET)
+    for source in (parties, curator):
+        mean, count = source.mean(0.5, Ledger(BUDGET))
+        clipped = data * np.minimum(1, 3 / np.linalg.norm(data, axis=1))[:, None]
+        np.testing.assert_allclose(mean, clipped.mean(axis=0), atol=1e-4)
+        assert count == 90
+    X = Iterate(np.linalg.qr(rng.normal(size=(7, 2)))[0])
+    parties = SecureSum.split(data, unit, 5, users=100, noise=QUIET)
+    answers = [source.answer(X, 0.5, Ledger(BUDGET), "product").integers for source in (parties, curator)]
+    assert np.array_equal(*answers)
+
+
+def test_without_noise_the_sums_are_exact_whatever_the_split(ratings):
+    popularity = np.asarray(ratings.sum(axis=0)).ravel()
+    for count in (3, 7, 40):
+        source = SecureSum.split(ratings, UNIT, count, noise=QUIET)
+        found, _ = source.popularity(0.5, Ledger(BUDGET))
+        assert np.array_equal(found, popularity)
+        assert source.root_degrees(0.4, Ledger(BUDGET)) == pytest.approx(
+            np.sqrt(ratings.sum(axis=1)).sum(), abs=300 * 2.0**-20
+        )
+        assert source.count(0.3, Ledger(BUDGET)) == 294  # six users have no items
+
+
+def test_noise_is_the_stated_one(ratings):
+    """A share has the variance σ²/(s − c − d); all nine together are in the sum, and its width has room for them."""
+    source = SecureSum.split(ratings, UNIT, 9, collusion=2, drop_tolerance=1)
+    ledger = Ledger(BUDGET)
+    source.popularity(0.5, ledger)
+    (entry,), (opened,) = ledger.entries, source.opened
+    assert source.shares == 6
+    assert entry.mu == pytest.approx(0.5)
+    assert opened.noise_std == pytest.approx(entry.sigma * entry.step * math.sqrt(9 / 6))
+    query = Popularity(UNIT, 80, shares=6)
+    assert entry.sensitivity == query.sensitivity > Popularity(UNIT, 80).sensitivity / query.scale
+    assert opened.bits < 32
+
+
+# Drop-outs and charging
+
+
+def test_a_round_is_charged_in_every_ledger_when_it_is_opened(ratings):
+    source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=2, collusion=1)
+    result = power_method(source, 3, unit=UNIT, budget=BUDGET, iterations=2)
+    assert result.private
+    for client in source._network.clients:
+        own = client._holder.ledger
+        assert [entry.what for entry in own.entries] == [entry.what for entry in result.ledger.entries]
+        assert own.mu == pytest.approx(result.ledger.mu) == pytest.approx(BUDGET.mu)
+
+
+@pytest.mark.parametrize(("stage", "charged"), [("masked", 1), ("confirm", 1), ("unmask", 2)])
+def test_whoever_drops_out_charges_what_it_helped_to_open(ratings, stage, charged):
+    """Party 2 is lost in the second of two iterations; the result is over those who were there."""
+    network = losing({stage: 2}, {2})
+    source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=1, noise=QUIET, network=network)
+    result = power_method(source, 3, unit=UNIT, budget=BUDGET, iterations=2, random_state=0)
+    assert len(result.ledger.entries) == 2
+    holders = [client._holder for client in source._network.clients]
+    assert [len(holder.ledger.entries) for holder in holders] == [2, 2, charged, 2, 2, 2, 2]
+    assert [one.survivors for one in source.opened] == [7, 6 if stage == "masked" else 7]
+
+
+def test_too_many_drop_outs_end_the_run_before_anything_is_charged(ratings):
+    source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=1, network=losing({"masked": 1}, {1, 4}))
+    ledger = Ledger(BUDGET)
+    with pytest.raises(Aborted, match="5 of 7 parties are left, 6 are needed"):
+        power_method(source, 3, unit=UNIT, budget=BUDGET, ledger=ledger)
+    assert not ledger.entries
+    assert not any(client._holder.ledger.entries for client in source._network.clients)
+
+
+def test_a_sum_that_cannot_be_opened_is_paid_and_a_retry_is_paid_again(ratings):
+    """Five parties answer everything but their shares, once. Whoever gave a share has been charged; with room in the
+    ledgers the round is tried again with fresh noise and keys, without them."""
+    wide = Budget(50, 1e-6)
+    for retries, room in ((0, True), (1, True), (1, False)):
+        network = losing({"unmask": 1}, {1, 4, 6, 7})
+        parties = SecureSum.split(ratings, UNIT, 9, drop_tolerance=3, retries=retries, network=network)
+        for client in parties._network.clients:
+            client._holder.ledger = Ledger(wide)
+        ledger = Ledger(wide if room else BUDGET)
+        with pytest.raises((Aborted, BudgetExceeded)):
+            parties.popularity(BUDGET.mu, ledger)
+        assert len(ledger.entries) == 1
+    network = losing({"unmask": 1}, {1, 4, 6, 7, 9})
+    parties = SecureSum.split(ratings, UNIT, 16, drop_tolerance=5, retries=1, noise=QUIET, network=network)
+    threshold = parties.setup.graph.threshold
+    assert 16 - 1 - 5 >= threshold  # five may leave, the sum is still opened
+    parties.popularity(0.5, Ledger(wide))
+    assert parties.traffic.rounds == 1
+
+
+def test_a_retry_uses_fresh_keys_and_noise(ratings):
+    """A network that damages one opening: the second attempt succeeds, and both are charged."""
+    wide, state = Budget(50, 1e-6), {"rounds": 0}
+
+    class Unlucky(LocalNetwork):
+        def sum(self, *arguments):
+            found = super().sum(*arguments)
+            state["rounds"] += 1
+            if state["rounds"] == 1:
+                raise Aborted("the shares do not open what was promised")
+            return found
+
+    source = SecureSum.split(ratings, UNIT, 5, retries=1, network=Unlucky)
+    for client in source._network.clients:
+        client._holder.ledger = Ledger(wide)
+    ledger = Ledger(wide)
+    source.popularity(0.5, ledger)
+    assert len(ledger.entries) == 2
+    assert all(len(client._holder.ledger.entries) == 2 for client in source._network.clients)
+    assert source._network.server.rounds_left == 9 - 2
+
+
+def test_rounds_run_out_with_a_clear_word(ratings):
+    source = SecureSum.split(ratings, UNIT, 4, rounds=1)
+    source.popularity(0.1, Ledger(BUDGET))
+    with pytest.raises(Aborted, match="set up with more rounds"):
+        source.popularity(0.1, Ledger(BUDGET))
+
+
+# What a party agrees to
+
+
+def question(**changes):
+    given = {
+        "what": "popularity", "query": Popularity(UNIT, 80, shares=3), "mu": 0.5, "budget": BUDGET, "parties": 4,
+        "users": 300,
+    }  # fmt: skip
+    return Question(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query": Popularity(Interaction(7), 80, shares=3)}, "this party protects"),
+        ({"query": Popularity(User(6), 80, shares=3)}, "this party protects"),
+        ({"query": Popularity(UNIT, 79, shares=3)}, "asked about 79 items, but there are 80"),
+        ({"users": 299}, "this party alone has more"),
+        ({"columns": np.array([1, 80]), "query": Popularity(UNIT, 2, shares=3)}, "asked about column 80"),
+        ({"mu": 50.0}, "the ledger allows"),
+    ],
+)
+def test_questions_that_were_not_agreed_on_are_refused(ratings, changes, message):
+    party = Party(ratings, UNIT, ledger=Ledger(BUDGET))
+    with pytest.raises((ValueError, BudgetExceeded), match=message):
+        party.answer(question(**changes).encode())
+    with pytest.raises(RuntimeError, match="no answer to release"):
+        party.release()
+
+
+def test_an_open_floor_may_be_filled_in_and_nothing_else(ratings):
+    party = Party(ratings, Interaction())
+    party.answer(question().encode())
+    with pytest.raises(ValueError, match="this party protects"):
+        party.answer(question(query=Popularity(Interaction(6, "plain"), 80, shares=3)).encode())
+
+
+def test_a_partys_own_ledger_is_the_limit(ratings):
+    parties = [Party(ratings[k::4], UNIT, ledger=Ledger(Budget(1, 1e-6) if k == 2 else BUDGET)) for k in range(4)]
+    with pytest.raises(Aborted, match="party 2: BudgetExceeded"):
+        power_method(SecureSum(parties), 3, unit=UNIT, budget=BUDGET)
+    assert not any(party.ledger.entries for party in parties)
+
+
+@given(st.data())
+def test_questions_come_back_from_bytes_and_damaged_ones_are_refused(data):
+    X = Iterate(np.array([[0.5, -0.25], [0.0, 1.0], [0.125, 0.5]]), data.draw(st.sampled_from([20, 40])))
+    asked = question(query=Product(UNIT, X, 0.01, shares=5), columns=np.array([0, 2, 5]))
+    content = asked.encode()
+    found = decode(content)
+    assert found.encode() == content
+    assert found.query.sensitivity == asked.query.sensitivity
+    assert (found.bits, found.size, found.mu) == (asked.bits, 6, 0.5)
+    assert np.array_equal(found.columns, asked.columns)
+    place = data.draw(st.integers(0, len(content) - 1))
+    for damaged in (content[:place], content + b"x"):
+        with pytest.raises(ValueError, match="not a question"):
+            decode(damaged)
+    flipped = bytearray(content)
+    flipped[place] ^= 1 << data.draw(st.integers(0, 7))
+    with contextlib.suppress(ValueError):  # a flipped bit may leave a question, but raises nothing else
+        decode(bytes(flipped))
+
+
+# Bad input
+
+
+def test_bad_parties_are_refused_with_a_remedy(ratings):
+    split = [Party(ratings[k::4], UNIT) for k in range(4)]
+    with pytest.raises(ValueError, match="at least 3 parties, got 2"):
+        SecureSum(split[:2])
+    with pytest.raises(ValueError, match="party 1 has 79 columns"):
+        SecureSum([split[0], Party(ratings[:, :79], UNIT), split[2]])
+    with pytest.raises(ValueError, match="all must agree"):
+        SecureSum([split[0], Party(ratings, User(6)), split[2]])
+    with pytest.raises(TypeError, match="Party"):
+        SecureSum([ratings, ratings, ratings])
+    with pytest.raises(ValueError, match="users is missing"):
+        SecureSum.split(ratings, User(2), 4)
+    with pytest.raises(ValueError, match="users=10 were declared"):
+        SecureSum(split, users=10)
+    with pytest.raises(ValueError, match="parties=400 is more than there are rows"):
+        SecureSum.split(ratings, UNIT, 400)
+    with pytest.raises(ValueError, match="collusion must be"):
+        SecureSum(split, collusion=0)
+    with pytest.raises(TypeError, match="unit must be"):
+        Party(sp.eye_array(3), SymmetricUpdate())
+    with pytest.raises(TypeError, match="ledger must be"):
+        Party(ratings, UNIT, ledger=BUDGET)
+    with pytest.raises(ValueError, match="noise belongs to the source"):
+        power_method(SecureSum(split), 3, unit=UNIT, budget=BUDGET, noise=QUIET)
+    with pytest.raises(ValueError, match="not the source's own"):
+        dense_release(SecureSum(split), 3, unit=Interaction(7), budget=BUDGET)
+
+
+def test_catalogue_and_dense_release_work_over_parties(ratings):
+    source = SecureSum.split(ratings, Interaction(), 6, collusion=1, drop_tolerance=1)
+    result = decompose(source, 3, Interaction(), BUDGET, method="dense", catalogue=PrivateCatalogue(items=40))
+    assert len(result.catalogue.chosen) == 40
+    assert result.components.shape == (80, 3)
+    assert [one.numbers for one in source.opened] == [80, 1, 40 * 41 // 2]
+    assert result.ledger.epsilon() == pytest.approx(5)
+    result = decompose(SecureSum.split(ratings, Interaction(), 6), 3, Interaction(), BUDGET, users="private")
+    assert result.ledger.entries[0].what == "number of users"
+
+
+def test_progress_goes_from_nothing_to_all(ratings):
+    told = []
+    source = SecureSum.split(ratings, UNIT, 4)
+    power_method(source, 3, unit=UNIT, budget=BUDGET, iterations=2, progress=lambda k, part: told.append((k, part)))
+    assert told == sorted(told)
+    assert told[-1][1] == pytest.approx(1)
+
+
+# The command
+
+
+@pytest.fixture
+def file(ratings, tmp_path):
+    pairs = ratings.tocoo()
+    np.savez(tmp_path / "data.npz", user=pairs.row, item=pairs.col)
+    return tmp_path / "data.npz"
+
+
+ARGUMENTS = ["--items", "from-data", "--parties", "8", "--rank", "4", "--epsilon", "5", "--delta", "1e-8"]
+
+
+def test_federate_writes_a_basis_and_says_what_was_seen(file, tmp_path):
+    out = tmp_path / "basis.npz"
+    options = ["--collusion", "2", "--drop-tolerance", "1", "--engine", "local", "--out", str(out)]
+    found = CliRunner().invoke(main, ["federate", str(file), *ARGUMENTS, *options])
+    assert found.exit_code == 0, found.output
+    for words in ("server saw", "a party sent", "a party saw", "popularity of 80 items", "up to 2 of the parties"):
+        assert words in " ".join(found.output.split())
+    content = np.load(out)
+    assert content["components"].shape == (80, 4)
+    found = CliRunner().invoke(main, ["federate", str(file), *ARGUMENTS, *options, "--json"])
+    summary = json.loads(found.output)
+    assert summary["private"]
+    assert summary["parties"]["collusion"] == 2
+    assert summary["sums"][0]["what"] == "number of users"
+    assert summary["traffic"]["server"]["sent"] > summary["traffic"]["party_mean"]["sent"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--drop-tolerance", "4"], "can tolerate at most 2"),
+        (["--collusion", "0"], "collusion must be"),
+        (["--unit", "rows"], "--row-norm"),
+        (["--users", "10"], "users=10 were declared"),
+    ],
+)
+def test_federate_refuses_before_anything_is_written(file, tmp_path, options, message):
+    out = tmp_path / "basis.npz"
+    found = CliRunner().invoke(main, ["federate", str(file), *ARGUMENTS, *options, "--out", str(out)])
+    assert found.exit_code != 0
+    assert message in found.output
+    assert not out.exists()
+
+
+def test_a_curator_needs_no_shares(ratings):
+    assert Curator(ratings, UNIT).shares == 1
