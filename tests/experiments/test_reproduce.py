@@ -24,6 +24,16 @@ from dpspectral.experiments.curves import PUBLISHED_CURVES, Meter, noiseless_bas
 from dpspectral.experiments.twins import Shape, twin
 from dpspectral.recsys.metrics import exact_basis, relative_error
 
+
+@pytest.fixture(scope="module", autouse=True)
+def few_parties():
+    """Table 1 with few parties and numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"PARTIES": (8, 16), "ENTRIES": 400, "SIZES": (100, 400), "SIZES_PARTIES": 8}.items():
+            patch.setattr(overhead, name, value)
+        yield
+
+
 SMALL = Shape("Small", 700, 110, 12_000, True, 5, 14, 5.0, 1.0)
 
 
@@ -132,10 +142,23 @@ def test_overhead_is_the_papers_model():
     assert overhead.cost("communication", "client", 16, 1000, True) == 1004
     assert overhead.cost("computation", "server", 16, 1000, True) == 16 * (16 + 4000)
     assert overhead.cost("communication", "server", 16, 1000, False) == 16_000
-    header, rows = overhead.table(100)
-    assert all(len(row) == len(header) == len(set(header)) for row in rows)
-    found = dict(zip(header, rows[2], strict=True))
-    assert (found["secure, s = 16"], found["plain, s = 16"]) == (f"{16 + 4 * 3200:.3g}", "3.2e+03")
+
+
+def test_overhead_is_measured_and_its_growth_fitted(tmp_path):
+    rows = overhead.measure(Cells(tmp_path / "cells"), lambda _: None)
+    header, shown = overhead.table(rows)
+    assert len(shown) == 8
+    assert {len(row) for row in shown} == {len(header)}
+    secure, plain = (
+        next(row for row in rows if (row["kind"], row["parties"], row["entries"]) == (kind, 16, 400))
+        for kind in ("secure", "plain")
+    )
+    assert plain["communication_client"] == 1600
+    assert 1600 < secure["communication_client"] < 6000
+    assert secure["communication_server"] == pytest.approx(16 * secure["communication_client"])
+    made_up = [{"kind": "secure", "parties": s, "entries": e, "x": s**1.5 * e} for s in (8, 16) for e in (100, 400)]
+    assert overhead.growth(made_up, "secure", "x", "parties") == pytest.approx(1.5)
+    assert overhead.growth(made_up, "secure", "x", "entries") == pytest.approx(1.0)
 
 
 def test_first_step_ratio_is_measured_cell_by_cell(tmp_path):

@@ -38,10 +38,10 @@ class Known:
         monkeypatch.setattr(keys, "derived", self.self_key)
         monkeypatch.setattr(ring, "add_mask", self.add)
 
-    def pair_key(self, private, public, purpose):
+    def pair_key(self, private, publics, purpose):
         if purpose.startswith(b"pair"):
-            return frozenset([keys.public_key(private), public])
-        return self.agreed(private, public, purpose)
+            return [frozenset([keys.public_key(private), public]) for public in publics]
+        return self.agreed(private, publics, purpose)
 
     def self_key(self, secret, purpose):
         return secret if purpose.startswith(b"self") else self.derived(secret, purpose)

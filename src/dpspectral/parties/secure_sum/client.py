@@ -138,8 +138,9 @@ class Client:
         if len(found) < t:
             raise self._stop(f"only {len(found)} of its neighbours are there, {t} are needed")
         context = self.setup.fingerprint
-        purposes = {other: keys.agreed(self._envelope, found[other][: keys.KEY_BYTES], context) for other in found}
-        self._seals = {other: self._purposes(key, other) for other, key in purposes.items()}
+        publics = [entry[: keys.KEY_BYTES] for entry in found.values()]
+        common = keys.agreed(self._envelope, publics, context)
+        self._seals = {other: self._purposes(key, other) for other, key in zip(found, common, strict=True)}
         self._mask_keys = {
             other: [entry[keys.KEY_BYTES * (r + 1) : keys.KEY_BYTES * (r + 2)] for r in range(rounds)]
             for other, entry in found.items()
@@ -216,10 +217,10 @@ class Client:
             del self._secrets[past]
         elements = ring.encoded(vector, bits)
         ring.add_mask(elements, keys.derived(own.self_mask, self._purpose(b"self")), 1)
-        for other in self._neighbours:
-            if other in present:
-                key = keys.agreed(own.mask_key, self._mask_keys[other][frame.round], self._purpose(b"pair"))
-                ring.add_mask(elements, key, 1 if self.party < other else -1)
+        others = [other for other in self._neighbours if other in present]
+        publics = [self._mask_keys[other][frame.round] for other in others]
+        for other, key in zip(others, keys.agreed(own.mask_key, publics, self._purpose(b"pair")), strict=True):
+            ring.add_mask(elements, key, 1 if self.party < other else -1)
         self._view = keys.digest(self.setup.fingerprint + self._purpose(b"view") + keys.digest(bytes(frame.body)))
         self._awaits = Kind.SURVIVORS
         return self._frame(Kind.MASKED, ring.packed(elements, bits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import constant_time, hashes, hmac
@@ -23,10 +24,14 @@ def public_key(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
-    """A 256-bit key that the owners of both key pairs can derive, and nobody else."""
-    common = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
-    return derived(common, purpose)
+def agreed(private: bytes, publics: Iterable[bytes], purpose: bytes) -> Iterator[bytes]:
+    """For each public key a 256-bit key that the owners of both key pairs can derive, and nobody else.
+
+    Raises ValueError for a public key of small order, on which nobody can agree.
+    """
+    own = X25519PrivateKey.from_private_bytes(private)
+    for public in publics:
+        yield derived(own.exchange(X25519PublicKey.from_public_bytes(public)), purpose)
 
 
 def derived(secret: bytes, purpose: bytes) -> bytes:

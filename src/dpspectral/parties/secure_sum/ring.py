@@ -76,9 +76,9 @@ def packed(elements: Words, bits: int) -> bytes:
     """b bits per element, lowest first."""
     if bits == 8 * elements.itemsize:
         return elements.astype(elements.dtype.newbyteorder("<"), copy=False).tobytes()
-    out = np.zeros(packed_size(elements.size, bits), dtype=np.uint8)
-    _pack(elements.astype(np.uint64, copy=False), bits, out)
-    return out.tobytes()
+    words = np.zeros(elements.size * bits // 64 + 1, dtype=np.uint64)
+    _pack(elements, bits, words)
+    return words.astype("<u8", copy=False).tobytes()[: packed_size(elements.size, bits)]
 
 
 def packed_size(count: int, bits: int) -> int:
@@ -87,46 +87,46 @@ def packed_size(count: int, bits: int) -> int:
 
 def unpacked(content: bytes | memoryview, count: int, bits: int) -> Words:
     """The inverse of `packed`."""
-    if len(content) != packed_size(count, bits):
-        raise ValueError(f"{count} elements of {bits} bits take {packed_size(count, bits)} bytes, got {len(content)}")
+    size = packed_size(count, bits)
+    if len(content) != size:
+        raise ValueError(f"{count} elements of {bits} bits take {size} bytes, got {len(content)}")
     kind = np.dtype(word(bits))
     if bits == 8 * kind.itemsize:
         return np.frombuffer(content, dtype=kind.newbyteorder("<")).astype(kind)
+    words = np.zeros(size // 8 + 2, dtype="<u8")
+    words.view(np.uint8)[:size] = np.frombuffer(content, dtype=np.uint8)
     out = np.empty(count, dtype=kind)
-    _unpack(np.frombuffer(content, dtype=np.uint8), bits, out)
+    _unpack(words.astype(np.uint64, copy=False), bits, out)
     return out
 
 
 @jit
-def _pack(elements, bits, out):  # type: ignore[no-untyped-def]
+def _pack(elements, bits, words):  # type: ignore[no-untyped-def]
+    """Elements below 64 bits, one after the other into words of 64."""
     low = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     held, have, place = np.uint64(0), 0, 0
-    for element in elements:
-        rest, left = element & low, bits
-        while left:
-            take = min(left, 8 - have)
-            held |= (rest & ((np.uint64(1) << np.uint64(take)) - np.uint64(1))) << np.uint64(have)
-            rest >>= np.uint64(take)
-            left -= take
-            have += take
-            if have == 8:
-                out[place] = held
-                held, have, place = np.uint64(0), 0, place + 1
+    for i in range(elements.size):
+        element = np.uint64(elements[i]) & low
+        held |= element << np.uint64(have)
+        have += bits
+        if have >= 64:
+            words[place] = held
+            place += 1
+            have -= 64
+            held = element >> np.uint64(bits - have) if have else np.uint64(0)
     if have:
-        out[place] = held
+        words[place] = held
 
 
 @jit
-def _unpack(content, bits, out):  # type: ignore[no-untyped-def]
+def _unpack(words, bits, out):  # type: ignore[no-untyped-def]
+    low = (np.uint64(1) << np.uint64(bits)) - np.uint64(1)
     place, used = 0, 0
     for i in range(out.size):
-        value, have = np.uint64(0), 0
-        while have < bits:
-            take = min(bits - have, 8 - used)
-            piece = (np.uint64(content[place]) >> np.uint64(used)) & ((np.uint64(1) << np.uint64(take)) - np.uint64(1))
-            value |= piece << np.uint64(have)
-            have += take
-            used += take
-            if used == 8:
-                place, used = place + 1, 0
-        out[i] = value
+        element = words[place] >> np.uint64(used)
+        if used + bits > 64:
+            element |= words[place + 1] << np.uint64(64 - used)
+        used += bits
+        if used >= 64:
+            place, used = place + 1, used - 64
+        out[i] = element & low

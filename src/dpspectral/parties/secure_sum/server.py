@@ -261,9 +261,9 @@ class Server:
                 continue
             if keys.public_key(secret) != self._mask_key(owner, self._round):
                 raise Aborted(f"the shares of party {owner}'s mask key do not open what it promised")
-            for other in self._graph.around(self.setup.seed, owner):
-                if other in self._survivors:  # undo what the survivors added for the one that left
-                    key = keys.agreed(secret, self._mask_key(other, self._round), b"pair" + purpose)
-                    ring.add_mask(total, key, -1 if other < owner else 1)
+            others = [other for other in self._graph.around(self.setup.seed, owner) if other in self._survivors]
+            publics = [self._mask_key(other, self._round) for other in others]
+            for other, key in zip(others, keys.agreed(secret, publics, b"pair" + purpose), strict=True):
+                ring.add_mask(total, key, -1 if other < owner else 1)  # what the survivor added for the one that left
         self._total = np.empty(0, dtype=np.uint32)
         return Sum(ring.decoded(total, self._bits), self._survivors)
