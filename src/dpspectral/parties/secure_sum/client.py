@@ -139,7 +139,10 @@ class Client:
             raise self._stop(f"only {len(found)} of its neighbours are there, {t} are needed")
         context = self.setup.fingerprint
         publics = [entry[: keys.KEY_BYTES] for entry in found.values()]
-        common = keys.agreed(self._envelope, publics, context)
+        try:
+            common = list(keys.agreed(self._envelope, publics, context))
+        except ValueError:
+            raise Refused("a public key that nobody can use") from None
         self._seals = {other: self._purposes(key, other) for other, key in zip(found, common, strict=True)}
         self._mask_keys = {
             other: [entry[keys.KEY_BYTES * (r + 1) : keys.KEY_BYTES * (r + 2)] for r in range(rounds)]
@@ -211,22 +214,25 @@ class Client:
             raise Refused("this party is not asked")
         self._check_present(present)
         vector, bits = self._holder.answer(bytes(frame.body[size:]))
-        self._round, self._present = frame.round, present
-        own = self._secrets[frame.round]
-        for past in [r for r in self._secrets if r < frame.round]:
-            del self._secrets[past]
+        own, number = self._secrets[frame.round], frame.round
         elements = ring.encoded(vector, bits)
-        ring.add_mask(elements, keys.derived(own.self_mask, self._purpose(b"self")), 1)
+        ring.add_mask(elements, keys.derived(own.self_mask, self._purpose(b"self", number)), 1)
         others = [other for other in self._neighbours if other in present]
-        publics = [self._mask_keys[other][frame.round] for other in others]
-        for other, key in zip(others, keys.agreed(own.mask_key, publics, self._purpose(b"pair")), strict=True):
+        publics = [self._mask_keys[other][number] for other in others]
+        for other, key in zip(others, keys.agreed(own.mask_key, publics, self._purpose(b"pair", number)), strict=True):
             ring.add_mask(elements, key, 1 if self.party < other else -1)
-        self._view = keys.digest(self.setup.fingerprint + self._purpose(b"view") + keys.digest(bytes(frame.body)))
-        self._awaits = Kind.SURVIVORS
-        return self._frame(Kind.MASKED, ring.packed(elements, bits))
+        content = ring.packed(elements, bits)
+        # Nothing can fail from here on: the round has begun, and this is its only answer.
+        self._round, self._present, self._awaits = number, present, Kind.SURVIVORS
+        for past in [r for r in self._secrets if r < number]:
+            del self._secrets[past]
+        self._view = keys.digest(
+            self.setup.fingerprint + self._purpose(b"view", number) + keys.digest(bytes(frame.body))
+        )
+        return self._frame(Kind.MASKED, content)
 
-    def _purpose(self, what: bytes) -> bytes:
-        return what + self.setup.run + struct.pack(">I", self._round)
+    def _purpose(self, what: bytes, number: int) -> bytes:
+        return what + self.setup.run + struct.pack(">I", number)
 
     def _confirm(self, frame: Frame) -> bytes:
         survivors = members(frame.body, self.setup.parties)

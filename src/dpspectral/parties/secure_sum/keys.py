@@ -34,6 +34,14 @@ def agreed(private: bytes, publics: Iterable[bytes], purpose: bytes) -> Iterator
         yield derived(own.exchange(X25519PublicKey.from_public_bytes(public)), purpose)
 
 
+def usable(publics: Iterable[bytes]) -> bool:
+    """Whether one can agree on a key with all of them."""
+    try:
+        return all(agreed(new_secret(), publics, b"trial"))
+    except ValueError:
+        return False
+
+
 def derived(secret: bytes, purpose: bytes) -> bytes:
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"dpspectral secure sum 1: " + purpose).derive(secret)
 

@@ -61,6 +61,7 @@ class Server:
         self._shares: dict[int, dict[int, bytes]] = {}
         self._total: ring.Words = np.empty(0, dtype=np.uint32)
         self._size, self._bits = 0, 0
+        self._complete = False  # all waves of a round are over, and its sum has not been taken
         self._ended = ""
 
     def __repr__(self) -> str:
@@ -120,8 +121,14 @@ class Server:
             wanted, size = around & self._survivors, 32
         elif self._awaits is Kind.UNMASK:
             wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
+        elif self._awaits is Kind.KEYS:
+            body, size = bytes(frame.body), keys.KEY_BYTES
+            publics = [body[:size], *(body[start : start + size] for start in range(size, len(body), 2 * size))]
+            if not keys.usable(publics):
+                raise Refused("a public key that nobody can use")
+            return
         else:
-            if self._awaits is Kind.DELIVERY and len(frame.body):
+            if len(frame.body):
                 raise Refused("this answer should be empty")
             return
         found = entries(frame.body, size)
@@ -174,7 +181,7 @@ class Server:
             return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, tags)
         if kind is Kind.UNMASK:
             self._present = answered  # whoever missed a wave is out
-            self._awaits = None
+            self._awaits, self._complete = None, True
             self._shares = {sender: entries(body, 1 + shamir.SHARE_BYTES) for sender, body in given.items()}
             return None
         raise Aborted("nothing was asked")
@@ -228,7 +235,7 @@ class Server:
         if self.rounds_left < 1:
             self._end(f"all {self.setup.rounds} rounds that keys were made for are over: set up with more rounds")
         self._round += 1
-        self._answered, self._asked = {}, self._present
+        self._answered, self._asked, self._complete = {}, self._present, False
         self._size, self._bits = size, bits
         self._total = np.zeros(size, dtype=ring.word(bits))
         body = bitmap(self._present, self.setup.parties) + question
@@ -236,7 +243,9 @@ class Server:
 
     def result(self) -> Sum:
         """The sum, after the last wave of a round. Raises `Aborted` where too few parties answered to open it."""
-        shares, self._shares = self._shares, {}
+        if not self._complete:
+            raise Aborted("there is no round to open")
+        shares, self._shares, self._complete = self._shares, {}, False
         t = self._graph.threshold
         pieces: dict[int, dict[int, bytes]] = {}
         for sender, given in shares.items():
