@@ -10,6 +10,7 @@ import click
 from dpspectral import __version__
 from dpspectral.cli.federate import federate
 from dpspectral.cli.fit import fit
+from dpspectral.cli.ledger import ledger
 from dpspectral.cli.plan import plan
 from dpspectral.cli.recommend import recommend, score
 from dpspectral.cli.studies import budget, demo, reproduce
@@ -25,6 +26,7 @@ def main() -> None:
     fit        a private basis from a data file
     federate   the same from parties that show their data to nobody
     recommend  lists for users from a private basis and their own rows
+    ledger     what a data set has spent: create, show, export, verify
     score      recall and NDCG of a basis on test data (not private)
     budget     what an (ε, δ) is worth: μ, noise, comparison
     reproduce  the paper's tables and figures, and ours (not private)
@@ -32,7 +34,7 @@ def main() -> None:
     """
 
 
-for command in (plan, fit, federate, recommend, score, budget, demo, reproduce):
+for command in (plan, fit, federate, ledger, recommend, score, budget, demo, reproduce):
     main.add_command(command)
 
 

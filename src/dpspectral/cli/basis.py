@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from dpspectral.catalogue import PrivateCatalogue
-from dpspectral.cli.common import DELTA, EPSILON, HEADER, MIN_RATING, check_out
+from dpspectral.cli.common import DELTA, EPSILON, HEADER, LEDGER, MIN_RATING, check_out, ledger_words, open_ledger
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
 from dpspectral.recsys import datasets
 from dpspectral.recsys.tables import Table
@@ -24,6 +25,7 @@ _OPTIONS = [
     EPSILON,
     DELTA,
     click.option("--out", type=click.Path(path_type=Path), required=True, help="The .npz file to write."),
+    LEDGER,
     click.option(
         "--unit",
         "kind",
@@ -96,6 +98,7 @@ class Asked:
     epsilon: float
     delta: float
     out: Path
+    ledger: Path | None
     kind: str
     method: str
     catalogue: str
@@ -120,9 +123,14 @@ class Asked:
     def unit(self) -> Unit:
         return _unit(self.kind, self.floor, self.weighting, self.neighbours, self.row_norm, self.binarize)
 
+    def opened(self) -> Ledger:
+        """The ledger of the data set, or one for this call."""
+        return Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
+
     def load(self, data: Path) -> Table:
         """Read the file, once it is sure that the output can be written."""
-        check_out(self.out, data, *([Path(self.items)] if self.items else []))
+        given = [Path(self.items)] if self.items else []
+        check_out(self.out, data, *given, *([self.ledger] if self.ledger else []))
         return datasets.load(data, items=self.items, min_rating=self.min_rating, header=self.header)
 
     def choices(self, table: Table) -> dict[str, Any]:
@@ -139,7 +147,7 @@ class Asked:
 
     def write(self, result: Result, table: Table) -> dict[str, Any]:
         """The file, and a summary of what is in it."""
-        result.settings["own_budget"] = True  # the ledger was made here, for this call
+        result.settings["own_budget"] = self.ledger is None
         summary = {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes)}
         if self.users is not None:
             summary["users_declared"] = self.users
@@ -154,7 +162,8 @@ class Asked:
         values = ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if self.rank > 6 else "")
         return [
             ("protected", result.unit),
-            ("guarantee", f"ε = {ledger.epsilon():.6g}, δ = {self.delta:g} (μ = {ledger.mu:.6g}); this call only"),
+            ("guarantee", f"ε = {self.epsilon:.6g}, δ = {self.delta:g} (μ = {self.budget.mu:.6g}); this call only"),
+            *([] if self.ledger is None else [("ledger", ledger_words(ledger))]),
             ("basis", f"{result.components.shape[0]} items × {self.rank} components, {how}"),
             ("noise", f"standard deviation {result.settings['noise_std']:.4g} per entry of the (last) release"),
             *([("why", result.reason)] if result.reason else []),

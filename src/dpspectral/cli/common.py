@@ -14,12 +14,37 @@ from rich.progress import Progress
 from rich.table import Table as Grid
 
 from dpspectral.files import check_writable
+from dpspectral.privacy.ledger import Ledger
 
 OUT = Console()
 ERR = Console(stderr=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one machine-readable JSON object.")
 EPSILON = click.option("--epsilon", type=float, required=True, help="Privacy budget ε.")
 DELTA = click.option("--delta", type=float, required=True, help="Privacy budget δ; well below 1/users.")
+
+
+LEDGER = click.option(
+    "--ledger", type=click.Path(path_type=Path, dir_okay=False),
+    help="The data set's ledger (`dpspectral ledger create`): what this call spends counts against its total.",
+)  # fmt: skip
+
+
+def open_ledger(file: Path) -> Ledger:
+    if not file.exists():
+        raise ValueError(
+            f"there is no ledger {file}; make one for the data set, with the total it may ever spend: "
+            f"dpspectral ledger create {file} --epsilon ... --delta ..."
+        )
+    return Ledger.open(file)
+
+
+def ledger_words(ledger: Ledger) -> str:
+    """Where a lasting ledger stands."""
+    total = ledger.budget
+    return (
+        f"{ledger.path}: ε = {ledger.epsilon():.6g} of {total.epsilon:g} spent at δ = {total.delta:g} "
+        f"in {len(ledger.entries)} release(s)"
+    )
 
 
 @contextmanager

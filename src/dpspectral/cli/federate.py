@@ -15,7 +15,6 @@ from dpspectral.cli.basis import Asked, basis_options
 from dpspectral.cli.common import ERR, JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
 from dpspectral.parties.secure_sum.source import SecureSum
-from dpspectral.privacy.ledger import Ledger
 
 _MOST_USERS = 1 << 24  # where nobody declared a number: what the ring is made wide enough for
 
@@ -38,7 +37,7 @@ def federate(
     """
     with plain_errors():
         asked = Asked(**options)
-        ledger, unit = Ledger(asked.budget), asked.unit
+        ledger, unit = asked.opened(), asked.unit
         table = asked.load(data)
         source = SecureSum.split(
             table.matrix, unit, parties, collusion=collusion, drop_tolerance=drop_tolerance,

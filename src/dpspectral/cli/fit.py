@@ -12,7 +12,6 @@ import click
 from dpspectral.cli.basis import Asked, basis_options
 from dpspectral.cli.common import ERR, JSON, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
-from dpspectral.privacy.ledger import Ledger
 
 
 @click.command()
@@ -29,7 +28,7 @@ def fit(data: Path, threads: int | None, as_json: bool, **options: Any) -> None:
     """
     with plain_errors():
         asked = Asked(**options)
-        ledger, unit = Ledger(asked.budget), asked.unit
+        ledger, unit = asked.opened(), asked.unit
         table = asked.load(data)
         try:
             with progress_bar(1.0, "starting") as tell:

@@ -6,38 +6,22 @@ import json
 import math
 import os
 import threading
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol, Self
 
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
+from dpspectral.privacy.ledger_file import LedgerFile
+from dpspectral.privacy.release import Release
 
+__all__ = ["BudgetExceeded", "Ledger", "Release", "opened"]
 _ROUNDING = 1e-12  # slack for adding up L equal parts of μ² in floating point; Budget.mu keeps more than that in hand
 
 
 class BudgetExceeded(RuntimeError):  # noqa: N818 (a public name, and what happened)
     """The release was refused: no noise was drawn and nothing left."""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """One Gaussian release. `sensitivity` and `sigma` are in integer steps worth `step` each; μ is their ratio."""
-
-    what: str
-    protects: str
-    sensitivity: float
-    sigma: float
-    step: float = 1.0
-    private: bool = True
-
-    def __post_init__(self) -> None:
-        checks.real("sensitivity", self.sensitivity, low=0)
-        checks.real("sigma", self.sigma, low=0)
-        checks.real("step", self.step, low=0)
-
-    @property
-    def mu(self) -> float:
-        return self.sensitivity / self.sigma
 
 
 def _checked(budget: Any) -> Budget:
@@ -54,6 +38,39 @@ def opened(budget: Budget, ledger: Ledger | None) -> Ledger:
     return Ledger(budget) if ledger is None else ledger
 
 
+class _Store(Protocol):
+    """Where entries are kept."""
+
+    def entries(self) -> list[Release]: ...
+
+    def append(self, release: Release, check: Callable[[list[Release]], None]) -> None:
+        """Write the release down if `check` accepts the entries there are; nothing comes between."""
+
+
+class _Memory:
+    """Entries of this process."""
+
+    def __init__(self, entries: list[Release] | None = None, closed: bool = False) -> None:
+        self._entries, self._closed = entries or [], closed
+        self._process, self._lock = os.getpid(), threading.Lock()
+
+    def entries(self) -> list[Release]:
+        return list(self._entries)
+
+    def writable(self) -> None:
+        if self._process != os.getpid():
+            raise BudgetExceeded("this ledger belongs to another process: a forked copy would be a second budget")
+        if self._closed:
+            raise BudgetExceeded(
+                "this ledger was unpickled: the original may have been charged since, so this copy takes no more"
+            )
+
+    def append(self, release: Release, check: Callable[[list[Release]], None]) -> None:
+        with self._lock:
+            check(self._entries)
+            self._entries.append(release)
+
+
 class Ledger:
     """Releases about one data set under one neighbouring relation, and the budget they may spend.
 
@@ -61,26 +78,37 @@ class Ledger:
     happens. One ledger speaks of one relation (say "interaction/add-remove"): guarantees for an interaction and for
     a whole user are different promises and do not add up to one number.
 
-    A copy would be a second budget. So copying gives the same ledger (scikit-learn's `clone` shares it), and one that
-    comes out of a pickle, say in another process, can be read but not charged. `from_json` goes on with a
-    stored ledger deliberately.
+    `Ledger(budget)` lives in this process. A copy would be a second budget, so copying gives the same ledger
+    (scikit-learn's `clone` shares it), and one that comes out of a pickle, say in another process, can be read but
+    not charged. `from_json` goes on with a stored ledger deliberately.
+
+    `Ledger.open(path)` lives in a file, one per data set, that processes share and that survives them.
     """
 
     def __init__(self, budget: Budget) -> None:
         self.budget = _checked(budget)
-        self._entries: list[Release] = []
-        self._closed = False
-        self._process = os.getpid()
-        self._lock = threading.Lock()
+        self._store: _Store = _Memory()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], budget: Budget | None = None) -> Self:
+        """The ledger of a file; created with a budget, the total for its data set, if there is none yet."""
+        found = LedgerFile(Path(path), None if budget is None else _checked(budget))
+        ledger = cls(found.budget)
+        ledger._store = found
+        return ledger
+
+    @property
+    def path(self) -> Path | None:
+        """The file, if there is one."""
+        return self._store.path if isinstance(self._store, LedgerFile) else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"budget": self.budget, "_entries": list(self._entries)}
+        return {"budget": self.budget, "path": self.path, "entries": list(self.entries) if self.path is None else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._closed = True
-        self._process = os.getpid()
-        self._lock = threading.Lock()
+        self.budget = state["budget"]
+        path = state["path"]
+        self._store = _Memory(state["entries"], closed=True) if path is None else LedgerFile(path, self.budget)
 
     def __copy__(self) -> Self:
         return self
@@ -89,25 +117,27 @@ class Ledger:
         return self
 
     def __repr__(self) -> str:
-        return f"Ledger({self.budget}, {len(self._entries)} release(s), spent mu={self.mu:.6g} of {self.budget.mu:.6g})"
+        found = self.entries
+        return f"Ledger({self.budget}, {len(found)} release(s), spent mu={self.mu:.6g} of {self.budget.mu:.6g})"
 
     @property
     def entries(self) -> tuple[Release, ...]:
-        return tuple(self._entries)
+        return tuple(self._store.entries())
 
     @property
     def protects(self) -> str | None:
         """The neighbouring relation, once there is a release."""
-        return self._entries[0].protects if self._entries else None
+        found = self.entries
+        return found[0].protects if found else None
 
     @property
     def private(self) -> bool:
         """False as soon as one release was seeded by hand."""
-        return all(entry.private for entry in self._entries)
+        return all(entry.private for entry in self.entries)
 
     @property
     def mu(self) -> float:
-        return math.sqrt(math.fsum(entry.mu**2 for entry in self._entries))
+        return _total(self.entries)
 
     @property
     def remaining_mu(self) -> float:
@@ -121,28 +151,28 @@ class Ledger:
 
     def require(self, protects: str, mu: float) -> None:
         """Raise unless releases of `mu` in total about `protects` still fit."""
-        if self._process != os.getpid():
-            raise BudgetExceeded("this ledger belongs to another process: a forked copy would be a second budget")
-        if self._closed:
-            raise BudgetExceeded(
-                "this ledger was unpickled: the original may have been charged since, so this copy takes no more"
-            )
-        if self.protects not in (None, protects):
+        self._check(self._store.entries(), protects, mu)
+
+    def _check(self, entries: list[Release], protects: str, mu: float) -> None:
+        if isinstance(self._store, _Memory):
+            self._store.writable()
+        if entries and entries[0].protects != protects:
             raise ValueError(
-                f"this ledger protects {self.protects!r}; a release that protects {protects!r} needs its own ledger"
+                f"this ledger protects {entries[0].protects!r}; a release that protects {protects!r} needs its own "
+                "ledger"
             )
-        if self.mu**2 + mu**2 > self.budget.mu**2 * (1 + _ROUNDING):
+        spent = _total(entries)
+        if spent**2 + mu**2 > self.budget.mu**2 * (1 + _ROUNDING):
+            left = math.sqrt(max(self.budget.mu**2 - spent**2, 0.0))
             raise BudgetExceeded(
-                f"this would spend mu={math.hypot(self.mu, mu):.6g}, the ledger allows {self.budget.mu:.6g} "
-                f"(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}) and has spent {self.mu:.6g}; "
-                f"at most mu={self.remaining_mu:.6g} is left"
+                f"this would spend mu={math.hypot(spent, mu):.6g}, the ledger allows {self.budget.mu:.6g} "
+                f"(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}) and has spent {spent:.6g}; "
+                f"at most mu={left:.6g} is left"
             )
 
     def charge(self, release: Release) -> None:
         """Write the release down, or refuse it. Call this before the noise is drawn."""
-        with self._lock:
-            self.require(release.protects, release.mu)
-            self._entries.append(release)
+        self._store.append(release, lambda entries: self._check(entries, release.protects, release.mu))
 
     def to_json(self) -> str:
         """The ledger as JSON: budget, entries, and what they add up to."""
@@ -151,7 +181,7 @@ class Ledger:
                 "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta, "mu": self.budget.mu},
                 "spent": {"epsilon": self.epsilon(), "delta": self.budget.delta, "mu": self.mu},
                 "private": self.private,
-                "releases": [{**asdict(entry), "mu": entry.mu} for entry in self._entries],
+                "releases": [{**asdict(entry), "mu": entry.mu} for entry in self.entries],
             },
             indent=2,
         )
@@ -167,3 +197,7 @@ class Ledger:
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"not a ledger: {error}") from error
         return ledger
+
+
+def _total(entries: tuple[Release, ...] | list[Release]) -> float:
+    return math.sqrt(math.fsum(entry.mu**2 for entry in entries))

@@ -1,0 +1,165 @@
+"""A ledger's entries in one SQLite file that several processes may share and that outlives all of them.
+
+A charge is one transaction: lock the file for writing, read what was spent, check, insert, commit to the disk. Whoever
+is killed in the middle has charged nothing and released nothing; whoever is killed afterwards has charged, which is the
+side to err on. Every entry holds a digest of the one before, so that a changed or missing entry is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.release import Release
+
+_FORMAT = 1
+_PATIENCE = 60.0  # seconds to wait for another process to finish its charge
+_TABLES = """
+CREATE TABLE IF NOT EXISTS policy (
+    only INTEGER PRIMARY KEY CHECK (only = 1), format INTEGER NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL
+);
+CREATE TABLE IF NOT EXISTS releases (
+    number INTEGER PRIMARY KEY, time TEXT NOT NULL, what TEXT NOT NULL, protects TEXT NOT NULL,
+    sensitivity REAL NOT NULL, sigma REAL NOT NULL, step REAL NOT NULL, private INTEGER NOT NULL, digest TEXT NOT NULL
+);
+"""
+
+
+class LedgerFileError(ValueError):
+    """The file is not a ledger, or not the one that was meant."""
+
+
+class LedgerFile:
+    """Entries on disk. A connection lives for one operation only, so a fork or a pickle cannot share one."""
+
+    def __init__(self, path: Path, budget: Budget | None) -> None:
+        self.path = path.resolve()
+        if not self.path.exists():
+            if budget is None:
+                raise LedgerFileError(f"there is no ledger {path}; give the budget it should hold to create one")
+            if not self.path.parent.is_dir():
+                raise LedgerFileError(f"cannot create the ledger {path}: its folder does not exist")
+        with self._transaction(create=budget is not None) as database:
+            if budget is not None:
+                for statement in _TABLES.split(";"):
+                    database.execute(statement)
+                values = (_FORMAT, budget.epsilon, budget.delta)
+                database.execute("INSERT OR IGNORE INTO policy VALUES (1, ?, ?, ?)", values)
+            self.budget = self._policy(database)
+        if budget is not None and budget != self.budget:
+            raise LedgerFileError(
+                f"the ledger {path} holds epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}, not "
+                f"epsilon={budget.epsilon:g}, delta={budget.delta:g}: a data set has one total; open it without one"
+            )
+
+    def _policy(self, database: sqlite3.Connection) -> Budget:
+        try:
+            found = database.execute("SELECT format, epsilon, delta FROM policy").fetchone()
+        except sqlite3.OperationalError:
+            found = None
+        if found is None:
+            raise LedgerFileError(f"{self.path} is not a ledger")
+        if found[0] != _FORMAT:
+            raise LedgerFileError(f"the ledger {self.path} has format {found[0]}, this version reads {_FORMAT}")
+        return Budget(found[1], found[2])
+
+    @contextmanager
+    def _transaction(self, *, write: bool = False, create: bool = False) -> Iterator[sqlite3.Connection]:
+        """All of it, on the disk, or nothing; one writer at a time."""
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as database:
+                if create:
+                    _into_wal(database)
+                database.execute("PRAGMA synchronous = FULL")
+                database.execute("BEGIN IMMEDIATE" if write or create else "BEGIN")
+                try:
+                    yield database
+                except BaseException:
+                    database.execute("ROLLBACK")
+                    raise
+                database.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise LedgerFileError(f"the ledger {self.path} cannot be used: {error}") from error
+
+    def entries(self) -> list[Release]:
+        with self._transaction() as database:
+            return [release for release, _ in self._rows(database)]
+
+    def _rows(self, database: sqlite3.Connection) -> list[tuple[Release, tuple[Any, ...]]]:
+        query = "SELECT what, protects, sensitivity, sigma, step, private, number, time, digest FROM releases"
+        rows = database.execute(query + " ORDER BY number").fetchall()
+        return [
+            (Release(what, protects, sensitivity, sigma, step, bool(private)), tuple(place))
+            for what, protects, sensitivity, sigma, step, private, *place in rows
+        ]
+
+    def append(self, release: Release, check: Callable[[list[Release]], None]) -> None:
+        """Write the release down if `check` accepts the entries there are."""
+        with self._transaction(write=True) as database:
+            rows = self._rows(database)
+            check([found for found, _ in rows])
+            number = 1 + (rows[-1][1][0] if rows else 0)
+            now = datetime.now(UTC).isoformat(timespec="microseconds")
+            before = rows[-1][1][2] if rows else self._root()
+            values = (
+                number, now, release.what, release.protects, release.sensitivity, release.sigma, release.step,
+                int(release.private), _digest(before, number, now, release),
+            )  # fmt: skip
+            database.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def _root(self) -> str:
+        return hashlib.sha256(f"{_FORMAT} {self.budget.epsilon!r} {self.budget.delta!r}".encode()).hexdigest()
+
+    def times(self) -> list[str]:
+        """When each entry was made."""
+        with self._transaction() as database:
+            return [place[1] for _, place in self._rows(database)]
+
+    def problems(self) -> list[str]:
+        """What is wrong with the file; nothing, if it is sound."""
+        found = []
+        with self._transaction() as database:
+            sound = database.execute("PRAGMA integrity_check").fetchone()[0]
+            if sound != "ok":
+                found.append(f"the database is damaged: {sound}")
+            rows, before = self._rows(database), self._root()
+        for place, (release, (number, made, digest)) in enumerate(rows, 1):
+            if number != place:
+                found.append(f"entry {place} is missing")
+                break
+            if digest != _digest(before, number, made, release):
+                found.append(f"entry {place} was changed")
+            before = digest
+        spent = math.sqrt(math.fsum(release.mu**2 for release, _ in rows))
+        if spent > self.budget.mu * (1 + 1e-9):
+            found.append(f"mu={spent:.6g} was spent, the policy allows {self.budget.mu:.6g}")
+        if len({release.protects for release, _ in rows}) > 1:
+            found.append("entries about more than one neighbouring relation")
+        return found
+
+
+def _into_wal(database: sqlite3.Connection) -> None:
+    """The journal that readers and a writer can share; another process may be doing the same at this moment."""
+    for attempt in range(100):
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if attempt == 99:
+                raise
+            time.sleep(0.02)
+
+
+def _digest(before: str, number: int, made: str, release: Release) -> str:
+    content = json.dumps([before, number, made, asdict(release)], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
