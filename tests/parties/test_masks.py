@@ -27,6 +27,9 @@ class Fixed:
     def release(self):
         pass
 
+    def withdraw(self):
+        pass
+
 
 class Known:
     """Masks of chosen values instead of pseudo-random ones: by self-mask seed, or by the pair of public keys."""

@@ -151,16 +151,54 @@ def test_a_round_is_charged_in_every_ledger_when_it_is_opened(ratings):
         assert own.mu == pytest.approx(result.ledger.mu) == pytest.approx(BUDGET.mu)
 
 
-@pytest.mark.parametrize(("stage", "charged"), [("masked", 1), ("confirm", 1), ("unmask", 2)])
-def test_whoever_drops_out_charges_what_it_helped_to_open(ratings, stage, charged):
-    """Party 2 is lost in the second of two iterations; the result is over those who were there."""
+@pytest.mark.parametrize("stage", ["masked", "confirm", "unmask"])
+def test_whoever_drops_out_after_its_answer_has_charged_for_it(ratings, stage):
+    """Party 2 is lost in the second of two iterations. It cannot know whether the others opened its answer."""
     network = losing({stage: 2}, {2})
     source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=1, noise=QUIET, network=network)
     result = power_method(source, 3, unit=UNIT, budget=BUDGET, iterations=2, random_state=0)
     assert len(result.ledger.entries) == 2
-    holders = [client._holder for client in source._network.clients]
-    assert [len(holder.ledger.entries) for holder in holders] == [2, 2, charged, 2, 2, 2, 2]
+    assert [len(client._holder.ledger.entries) for client in source._network.clients] == [2] * 7
     assert [one.survivors for one in source.opened] == [7, 6 if stage == "masked" else 7]
+
+
+def test_a_server_that_keeps_a_party_in_the_dark_does_not_get_its_answers_for_free(ratings):
+    """It tells the others that party 2 survived and tells party 2 nothing, round after round: the sums are right, they
+    hold party 2's rows, and party 2 has charged for each of them, until its own ledger refuses."""
+    parties = [Party(ratings[k::5], UNIT, ledger=Ledger(BUDGET)) for k in range(5)]
+    network = LocalNetwork(parties, drop_tolerance=1, rounds=4)
+    network.start()
+    asked = Question("popularity", Popularity(UNIT, 80, shares=3), BUDGET.mu / math.sqrt(3), BUDGET, 5, 300)
+    server, clients = network.server, network.clients
+    for number in range(3):
+        wave = server.ask(asked.encode(), asked.size, asked.bits)
+        for party in wave.parties:
+            server.receive(clients[party].receive(wave.message(party)))
+        for _ in range(2):
+            wave = server.advance()
+            for party in set(wave.parties) - {2}:
+                server.receive(clients[party].receive(wave.message(party)))
+        server.advance()
+        assert 2 in server.result().survivors
+        server._present |= {2}  # the lie: party 2 is asked again
+        assert len(parties[2].ledger.entries) == number + 1
+    wave = server.ask(asked.encode(), asked.size, asked.bits)
+    with pytest.raises(BudgetExceeded):
+        clients[2].receive(wave.message(2))
+
+
+def test_an_answer_that_did_not_leave_is_not_charged(ratings, monkeypatch):
+    source = SecureSum.split(ratings, UNIT, 5, drop_tolerance=1)
+    real = Party.answer
+
+    def too_large(self, question):
+        vector, bits = real(self, question)
+        return (vector + (1 << 40) if self is source._network.clients[1]._holder else vector), bits
+
+    monkeypatch.setattr(Party, "answer", too_large)
+    source.popularity(0.5, Ledger(BUDGET))
+    assert [len(client._holder.ledger.entries) for client in source._network.clients] == [1, 0, 1, 1, 1]
+    assert source.opened[0].survivors == 4
 
 
 def test_too_many_drop_outs_end_the_run_before_anything_is_charged(ratings):
@@ -173,8 +211,8 @@ def test_too_many_drop_outs_end_the_run_before_anything_is_charged(ratings):
 
 
 def test_a_sum_that_cannot_be_opened_is_paid_and_a_retry_is_paid_again(ratings):
-    """Five parties answer everything but their shares, once. Whoever gave a share has been charged; with room in the
-    ledgers the round is tried again with fresh noise and keys, without them."""
+    """Four parties answer everything but their shares, once. Everybody has been charged; where ledgers have room and
+    enough parties are left, the round would be tried again with fresh noise and keys."""
     wide = Budget(50, 1e-6)
     for retries, room in ((0, True), (1, True), (1, False)):
         network = losing({"unmask": 1}, {1, 4, 6, 7})

@@ -57,6 +57,24 @@ def test_a_second_ledger_of_the_file_is_no_second_budget(path):
     assert len(Ledger.open(path).entries) == 1
 
 
+@pytest.mark.parametrize("lasting", [True, False])
+def test_an_entry_can_be_taken_back_by_number(path, lasting):
+    ledger = Ledger.open(path, BUDGET) if lasting else Ledger(BUDGET)
+    first, second = ledger.charge(release(0.1, "one")), ledger.charge(release(0.2, "two"))
+    ledger.cancel(first)
+    assert [entry.what for entry in ledger.entries] == ["two"]
+    assert ledger.mu == pytest.approx(0.2)
+    third = ledger.charge(release(0.3, "three"))
+    assert len({first, second, third}) == 3
+    with pytest.raises((KeyError, ValueError)):
+        ledger.cancel(first)
+    if lasting:
+        assert LedgerFile(path, None).problems() == []
+        with sqlite3.connect(path) as database:
+            database.execute("UPDATE releases SET cancels = 2 WHERE cancels = 1")
+        assert "entry 3 was changed" in LedgerFile(path, None).problems()
+
+
 def test_pickled_and_forked_ledgers_are_the_same_file(path):
     ledger = Ledger.open(path, BUDGET)
     pickle.loads(pickle.dumps(ledger)).charge(release(0.1))

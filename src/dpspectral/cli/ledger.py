@@ -42,7 +42,7 @@ def show(file: Path) -> None:
         found = open_ledger(file)
         store = found._store
         assert isinstance(store, LedgerFile)
-        entries, times = found.entries, store.times()
+        rows = store.standing()
     facts(
         [
             ("spent", ledger_words(found)),
@@ -51,10 +51,10 @@ def show(file: Path) -> None:
             *([] if found.private else [("warning", "some noise was seeded by hand: not private")]),
         ]
     )
-    if entries:
+    if rows:
         grid = Grid("time (UTC)", "release", "μ")
-        for time, entry in zip(times, entries, strict=True):
-            grid.add_row(time[:19].replace("T", " "), entry.what, f"{entry.mu:.4g}")
+        for row in rows:
+            grid.add_row(row.time[:19].replace("T", " "), row.release.what, f"{row.release.mu:.4g}")
         OUT.print(grid, highlight=False, markup=False)
 
 

@@ -56,6 +56,9 @@ class _Constant:
     def release(self) -> None:
         pass
 
+    def withdraw(self) -> None:
+        pass
+
 
 def secure(parties: int, entries: int) -> dict[str, float]:
     """Bytes and CPU seconds of a client (mean) and of the server, for a setup (sent) and for a round (both ways)."""

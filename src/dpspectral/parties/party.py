@@ -1,12 +1,14 @@
 """A holder of some users' rows who answers questions with its own sum and its own share of the noise.
 
 Before it computes anything a party checks the question against what it agreed to: the unit of privacy, the number of
-items, and its own ledger. It charges its ledger when it helps to open the sum, not before: until then nobody has learnt
-anything (theory: once parties have answered an unmasking request, a curious server holds the sum).
+items, and its own ledger. It charges its ledger before its answer leaves. The sum is opened later, and the party helps;
+but the others can open it without it (a server may tell them that the party survived and tell the party nothing), so
+from then on it has to count. Only whoever knows that a round ended before anything was opened may take the charge back.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from dpspectral.parties.question import Question, decode
 from dpspectral.parties.secure_sum import ring
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit, SymmetricUpdate, Unit
 from dpspectral.source import chosen_noise, restarted
@@ -46,7 +48,7 @@ class Party:
         self._data = unit.enforce(data)
         self.n = int(self._data.shape[1])
         self._restricted: tuple[bytes, Any] = (b"", self._data)
-        self._pending: Release | None = None
+        self._pending: int | None = None  # the entry of an answer that this party has not helped to open yet
 
     def __repr__(self) -> str:
         return f"Party({self.n} columns)"
@@ -57,7 +59,7 @@ class Party:
         return int(self._data.shape[0])
 
     def answer(self, question: bytes) -> tuple[NDArray[np.int64], int]:
-        """Its sum with its noise share; nothing is charged yet."""
+        """Its sum with its noise share, charged."""
         asked = decode(question)
         self._agree(asked)
         release = asked.release
@@ -65,6 +67,7 @@ class Party:
             self.ledger = Ledger(asked.budget)
         self.ledger.require(release.protects, release.mu)
         total = asked.query.evaluate(self._rows(asked.columns), threads=1).reshape(-1)
+        self._pending = self.ledger.charge(replace(release, private=self.noise.private))
         start = 0
         for count, factor in asked.query.deviations:
             deviation = asked.share_deviation * factor
@@ -73,17 +76,19 @@ class Party:
                 raise OverflowError("a noise share beyond all bounds")  # pragma: no cover (probability 10^−57)
             total[start : start + count] += share
             start += count
-        self._pending = Release(
-            release.what, release.protects, release.sensitivity, release.sigma, release.step, self.noise.private
-        )
         return total, asked.bits
 
     def release(self) -> None:
-        """Charge for the last answer."""
-        if self._pending is None or self.ledger is None:
+        """The last answer is being opened, with this party's help."""
+        if self._pending is None:
             raise RuntimeError("there is no answer to release")
-        pending, self._pending = self._pending, None
-        self.ledger.charge(pending)
+        self._pending = None
+
+    def withdraw(self) -> None:
+        """The last answer did not leave, or its round is known to have ended before anything was opened."""
+        if self._pending is not None and self.ledger is not None:
+            number, self._pending = self._pending, None
+            self.ledger.cancel(number)
 
     def _agree(self, asked: Question) -> None:
         unit, columns = asked.query.unit, asked.columns

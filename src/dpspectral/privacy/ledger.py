@@ -43,19 +43,22 @@ class _Store(Protocol):
 
     def entries(self) -> list[Release]: ...
 
-    def append(self, release: Release, check: Callable[[list[Release]], None]) -> None:
-        """Write the release down if `check` accepts the entries there are; nothing comes between."""
+    def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
+        """Write the release down, if `check` accepts the entries there are at that moment; returns its number."""
+
+    def cancel(self, number: int) -> None:
+        """The release of this number did not happen."""
 
 
 class _Memory:
     """Entries of this process."""
 
     def __init__(self, entries: list[Release] | None = None, closed: bool = False) -> None:
-        self._entries, self._closed = entries or [], closed
-        self._process, self._lock = os.getpid(), threading.Lock()
+        self._entries, self._closed = dict(enumerate(entries or [], 1)), closed
+        self._process, self._lock, self._last = os.getpid(), threading.Lock(), len(self._entries)
 
     def entries(self) -> list[Release]:
-        return list(self._entries)
+        return list(self._entries.values())
 
     def writable(self) -> None:
         if self._process != os.getpid():
@@ -65,10 +68,16 @@ class _Memory:
                 "this ledger was unpickled: the original may have been charged since, so this copy takes no more"
             )
 
-    def append(self, release: Release, check: Callable[[list[Release]], None]) -> None:
+    def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
         with self._lock:
-            check(self._entries)
-            self._entries.append(release)
+            check(self.entries())
+            self._last += 1
+            self._entries[self._last] = release
+            return self._last
+
+    def cancel(self, number: int) -> None:
+        with self._lock:
+            del self._entries[number]
 
 
 class Ledger:
@@ -170,9 +179,13 @@ class Ledger:
                 f"at most mu={left:.6g} is left"
             )
 
-    def charge(self, release: Release) -> None:
-        """Write the release down, or refuse it. Call this before the noise is drawn."""
-        self._store.append(release, lambda entries: self._check(entries, release.protects, release.mu))
+    def charge(self, release: Release) -> int:
+        """Write the release down, or refuse it. Call this before the noise is drawn. Returns the entry's number."""
+        return self._store.append(release, lambda entries: self._check(entries, release.protects, release.mu))
+
+    def cancel(self, number: int) -> None:
+        """Take an entry back: only for whoever knows that its release has not happened and never will."""
+        self._store.cancel(number)
 
     def to_json(self) -> str:
         """The ledger as JSON: budget, entries, and what they add up to."""

@@ -14,10 +14,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.release import Release
@@ -30,13 +29,25 @@ CREATE TABLE IF NOT EXISTS policy (
 );
 CREATE TABLE IF NOT EXISTS releases (
     number INTEGER PRIMARY KEY, time TEXT NOT NULL, what TEXT NOT NULL, protects TEXT NOT NULL,
-    sensitivity REAL NOT NULL, sigma REAL NOT NULL, step REAL NOT NULL, private INTEGER NOT NULL, digest TEXT NOT NULL
+    sensitivity REAL NOT NULL, sigma REAL NOT NULL, step REAL NOT NULL, private INTEGER NOT NULL,
+    cancels INTEGER, digest TEXT NOT NULL
 );
 """
 
 
 class LedgerFileError(ValueError):
     """The file is not a ledger, or not the one that was meant."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """An entry of the file; one that cancels another repeats its release."""
+
+    number: int
+    time: str
+    release: Release
+    cancels: int | None
+    digest: str
 
 
 class LedgerFile:
@@ -92,38 +103,50 @@ class LedgerFile:
             raise LedgerFileError(f"the ledger {self.path} cannot be used: {error}") from error
 
     def entries(self) -> list[Release]:
-        with self._transaction() as database:
-            return [release for release, _ in self._rows(database)]
+        return [row.release for row in self.standing()]
 
-    def _rows(self, database: sqlite3.Connection) -> list[tuple[Release, tuple[Any, ...]]]:
-        query = "SELECT what, protects, sensitivity, sigma, step, private, number, time, digest FROM releases"
-        rows = database.execute(query + " ORDER BY number").fetchall()
+    def standing(self) -> list[Row]:
+        """Entries that were not cancelled, with their numbers and times."""
+        with self._transaction() as database:
+            return _standing(self._rows(database))
+
+    def _rows(self, database: sqlite3.Connection) -> list[Row]:
+        found = database.execute(
+            "SELECT number, time, what, protects, sensitivity, sigma, step, private, cancels, digest FROM releases "
+            "ORDER BY number"
+        )
         return [
-            (Release(what, protects, sensitivity, sigma, step, bool(private)), tuple(place))
-            for what, protects, sensitivity, sigma, step, private, *place in rows
+            Row(number, made, Release(what, protects, sensitivity, sigma, step, bool(private)), cancels, digest)
+            for number, made, what, protects, sensitivity, sigma, step, private, cancels, digest in found
         ]
 
-    def append(self, release: Release, check: Callable[[list[Release]], None]) -> None:
+    def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
         """Write the release down if `check` accepts the entries there are."""
         with self._transaction(write=True) as database:
             rows = self._rows(database)
-            check([found for found, _ in rows])
-            number = 1 + (rows[-1][1][0] if rows else 0)
-            now = datetime.now(UTC).isoformat(timespec="microseconds")
-            before = rows[-1][1][2] if rows else self._root()
-            values = (
-                number, now, release.what, release.protects, release.sensitivity, release.sigma, release.step,
-                int(release.private), _digest(before, number, now, release),
-            )  # fmt: skip
-            database.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            check([row.release for row in _standing(rows)])
+            return self._insert(database, rows, release, None)
+
+    def cancel(self, number: int) -> None:
+        """A further entry says that this one did not happen."""
+        with self._transaction(write=True) as database:
+            rows = self._rows(database)
+            (row,) = [row for row in _standing(rows) if row.number == number]
+            self._insert(database, rows, row.release, number)
+
+    def _insert(self, database: sqlite3.Connection, rows: list[Row], release: Release, cancels: int | None) -> int:
+        number = 1 + (rows[-1].number if rows else 0)
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        before = rows[-1].digest if rows else self._root()
+        values = (
+            number, now, release.what, release.protects, release.sensitivity, release.sigma, release.step,
+            int(release.private), cancels, _digest(before, number, now, release, cancels),
+        )  # fmt: skip
+        database.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        return number
 
     def _root(self) -> str:
         return hashlib.sha256(f"{_FORMAT} {self.budget.epsilon!r} {self.budget.delta!r}".encode()).hexdigest()
-
-    def times(self) -> list[str]:
-        """When each entry was made."""
-        with self._transaction() as database:
-            return [place[1] for _, place in self._rows(database)]
 
     def problems(self) -> list[str]:
         """What is wrong with the file; nothing, if it is sound."""
@@ -133,17 +156,17 @@ class LedgerFile:
             if sound != "ok":
                 found.append(f"the database is damaged: {sound}")
             rows, before = self._rows(database), self._root()
-        for place, (release, (number, made, digest)) in enumerate(rows, 1):
-            if number != place:
+        for place, row in enumerate(rows, 1):
+            if row.number != place:
                 found.append(f"entry {place} is missing")
                 break
-            if digest != _digest(before, number, made, release):
+            if row.digest != _digest(before, row.number, row.time, row.release, row.cancels):
                 found.append(f"entry {place} was changed")
-            before = digest
-        spent = math.sqrt(math.fsum(release.mu**2 for release, _ in rows))
+            before = row.digest
+        spent = math.sqrt(math.fsum(row.release.mu**2 for row in _standing(rows)))
         if spent > self.budget.mu * (1 + 1e-9):
             found.append(f"mu={spent:.6g} was spent, the policy allows {self.budget.mu:.6g}")
-        if len({release.protects for release, _ in rows}) > 1:
+        if len({row.release.protects for row in rows}) > 1:
             found.append("entries about more than one neighbouring relation")
         return found
 
@@ -160,6 +183,11 @@ def _into_wal(database: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
-def _digest(before: str, number: int, made: str, release: Release) -> str:
-    content = json.dumps([before, number, made, asdict(release)], sort_keys=True)
+def _standing(rows: list[Row]) -> list[Row]:
+    cancelled = {row.cancels for row in rows}
+    return [row for row in rows if row.cancels is None and row.number not in cancelled]
+
+
+def _digest(before: str, number: int, made: str, release: Release, cancels: int | None) -> str:
+    content = json.dumps([before, number, made, asdict(release), cancels], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -35,13 +35,19 @@ class Holder(Protocol):
     """What the protocol asks of the owner of data."""
 
     def answer(self, question: bytes) -> tuple[NDArray[np.int64], int]:
-        """Its own integers, noise share included, and the ring's bits; raises if it does not want to answer."""
+        """Its own integers, noise share included, and the ring's bits; raises if it does not want to answer.
+
+        Charged by then: once the answer has left, others can open the sum.
+        """
 
     def release(self) -> None:
-        """Charge for the last answer: the sum will be known. Raises if there is no budget left."""
+        """The last answer is about to be opened with this party's help. Raises if it does not want that."""
+
+    def withdraw(self) -> None:
+        """The last answer will never be opened: it did not leave, or its round is known to have ended before."""
 
 
-@dataclass
+@dataclass(repr=False)
 class _Secrets:
     """One round's own secrets."""
 
@@ -77,6 +83,11 @@ class Client:
     def stopped(self) -> str:
         """Why this client takes no more messages, or nothing."""
         return self._stopped
+
+    def given_up(self) -> None:
+        """The run ended before the round's survivors were told to anyone (only who knows that may say so)."""
+        if self._awaits is Kind.SURVIVORS:
+            self._holder.withdraw()
 
     def hello(self) -> bytes:
         """The first message: public keys, and digests of the self-masks."""
@@ -125,7 +136,7 @@ class Client:
     def _stop(self, why: str) -> Aborted:
         """Foul play or a broken promise: forget all secrets and answer no more."""
         self._stopped = why
-        self._secrets, self._held = {}, {}
+        self._secrets, self._held, self._seals = {}, {}, {}
         return Aborted(f"party {self.party} stops: {why}")
 
     # Setup
@@ -214,14 +225,12 @@ class Client:
             raise Refused("this party is not asked")
         self._check_present(present)
         vector, bits = self._holder.answer(bytes(frame.body[size:]))
-        own, number = self._secrets[frame.round], frame.round
-        elements = ring.encoded(vector, bits)
-        ring.add_mask(elements, keys.derived(own.self_mask, self._purpose(b"self", number)), 1)
-        others = [other for other in self._neighbours if other in present]
-        publics = [self._mask_keys[other][number] for other in others]
-        for other, key in zip(others, keys.agreed(own.mask_key, publics, self._purpose(b"pair", number)), strict=True):
-            ring.add_mask(elements, key, 1 if self.party < other else -1)
-        content = ring.packed(elements, bits)
+        number = frame.round
+        try:
+            content = ring.packed(self._masked(ring.encoded(vector, bits), number, present), bits)
+        except (ValueError, OverflowError) as error:
+            self._holder.withdraw()
+            raise Refused(f"no answer: {error}") from error
         # Nothing can fail from here on: the round has begun, and this is its only answer.
         self._round, self._present, self._awaits = number, present, Kind.SURVIVORS
         for past in [r for r in self._secrets if r < number]:
@@ -230,6 +239,15 @@ class Client:
             self.setup.fingerprint + self._purpose(b"view", number) + keys.digest(bytes(frame.body))
         )
         return self._frame(Kind.MASKED, content)
+
+    def _masked(self, elements: ring.Words, number: int, present: frozenset[int]) -> ring.Words:
+        own = self._secrets[number]
+        ring.add_mask(elements, keys.derived(own.self_mask, self._purpose(b"self", number)), 1)
+        others = [other for other in self._neighbours if other in present]
+        publics = [self._mask_keys[other][number] for other in others]
+        for other, key in zip(others, keys.agreed(own.mask_key, publics, self._purpose(b"pair", number)), strict=True):
+            ring.add_mask(elements, key, 1 if self.party < other else -1)
+        return elements
 
     def _purpose(self, what: bytes, number: int) -> bytes:
         return what + self.setup.run + struct.pack(">I", number)

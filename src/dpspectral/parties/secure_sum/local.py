@@ -87,7 +87,7 @@ class LocalNetwork:
         question: bytes,
         size: int,
         bits: int,
-        before_opening: Callable[[], None] = lambda: None,
+        before_opening: Callable[[], object] = lambda: None,
         progress: Progress = lambda *_: None,
     ) -> Sum:
         """One round. `before_opening` is called when masked answers are there and nothing has been learnt yet."""
@@ -96,7 +96,12 @@ class LocalNetwork:
         assert wave is not None
         self._run("masked", wave, progress)
         for stage in ("confirm", "unmask"):
-            wave = self._timed(self.server.advance)
+            try:
+                wave = self._timed(self.server.advance)
+            except Aborted:
+                for client in self.clients:
+                    client.given_up()
+                raise
             assert wave is not None
             if stage == "unmask":
                 before_opening()
