@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from dpspectral.parties.secure_sum.graph import choose_graph
 from dpspectral.parties.secure_sum.local import LocalNetwork
+from dpspectral.parties.secure_sum.messages import Setup
 
 try:
     from flwr.common import bytes_to_ndarray, ndarray_to_bytes
@@ -89,10 +90,13 @@ class Fixed:
     def __init__(self, vector: NDArray[np.int64]) -> None:
         self._vector = vector
 
-    def answer(self, question: bytes) -> tuple[NDArray[np.int64], int]:
-        return self._vector, BITS
+    def answer(self, question: bytes, setup: Setup) -> tuple[NDArray[np.int64], int, object]:
+        return self._vector, BITS, None
 
-    def release(self) -> None:
+    def release(self, receipt: object) -> None:
+        pass
+
+    def withdraw(self, receipt: object) -> None:
         pass
 
 

@@ -21,7 +21,7 @@ from dpspectral.catalogue import Catalogue, PrivateCatalogue, choose
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.linalg.operators import BinaryGram
-from dpspectral.power import Result, check_catalogue, warn_large_delta
+from dpspectral.power import Result, catalogue_releases, check_catalogue, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, Release, opened
@@ -103,6 +103,7 @@ def dense_release(
         )
     warn_large_delta(budget, users)
     book.require(unit.relation, budget.mu)
+    source.expects(catalogue_releases(source, catalogue) + 1)
 
     def tell(text: str, fraction: float) -> None:
         if progress is not None:

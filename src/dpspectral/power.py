@@ -305,6 +305,7 @@ def run(
     shape(source.unit, source.n, rank, oversampling, iterations)  # refuse before the catalogue is paid for
     start_matrix(start, 2, 1, random_state, np.ones(2) if catalogue is not None else None)
     ledger.require(source.unit.relation, mu)  # the whole run fits, or nothing is released
+    source.expects(catalogue_releases(source, catalogue) + (iterations or 2))
     found: Catalogue | None = None
     if catalogue is not None:
         _refuse_early(source, mu * math.sqrt((1 - catalogue.share) / (iterations or 2)), extra_bits)
@@ -339,6 +340,13 @@ def run(
     if found is not None:
         components = found.spread(components)
     return Result(components, eigenvalues, ledger, source.unit.describe(), settings, found)
+
+
+def catalogue_releases(source: Source, catalogue: PrivateCatalogue | None) -> int:
+    """How many sums choosing items (and the floor) takes."""
+    if catalogue is None or not isinstance(source.unit, PatternUnit):
+        return 0
+    return 2 if source.unit.floor is None else 1
 
 
 def _refuse_early(source: Source, mu: float, extra_bits: int) -> None:

@@ -60,6 +60,9 @@ class Source(ABC):
     def restricted(self, columns: NDArray[np.int64]) -> Source:
         """The same users with some of the items only (increasing positions, chosen without looking at the data)."""
 
+    def expects(self, releases: int) -> None:  # noqa: B027 (most sources can)
+        """Raise if so many further releases cannot be had, before the first is paid for."""
+
     def with_unit(self, unit: Unit) -> Source:
         """The same data under a unit whose floor has been chosen."""
         part = copy.copy(self)

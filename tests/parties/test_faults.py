@@ -1,8 +1,9 @@
 """The secure sum under faults and lies: the right sum or a clean abort, never a wrong sum or an unmasked party.
 
 Held: parties may drop out at any stage; a message that is late, repeated, damaged or meant for somebody else changes
-nothing; a server that lies makes honest parties stop; a party is charged once for each round it helps to open; any
-schedule of faults ends, with right sums or `Aborted`; no text shows a secret.
+nothing; a server that lies makes honest parties stop, and never opens two views of a round; a party is charged for each
+answer that leaves it, and gets back only what was certainly not opened; any schedule of faults ends, with right sums or
+`Aborted`; no text shows a secret.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import itertools
 import pickle
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from dpspectral import Interaction
 from dpspectral.parties.party import Party
 from dpspectral.parties.secure_sum import keys, shamir
 from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK, Client
-from dpspectral.parties.secure_sum.graph import choose_graph
+from dpspectral.parties.secure_sum.graph import _ring, choose_committee, choose_graph
 from dpspectral.parties.secure_sum.local import LocalNetwork
 from dpspectral.parties.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, entries, table
 from dpspectral.parties.secure_sum.server import Server, Wave
@@ -46,28 +48,45 @@ DROPPING = [(5, 1, 1), (6, 2, 1), (7, 1, 2), (7, 3, 1)]  # where a lying server 
 
 
 class Holder:
-    """Fixed integers, and a count of what it was asked."""
+    """Fixed integers; the receipts (1, 2, …) of its answers, in the order they were given, released and withdrawn."""
 
     def __init__(self, party):
         self.integers = np.random.default_rng(party).integers(-5000, 5000, SIZE)
-        self.asked, self.released, self.withdrawn = [], 0, 0
+        self.asked, self.answered, self.released, self.withdrawn = [], [], [], []
 
-    def answer(self, question):
+    def answer(self, question, setup):
+        assert isinstance(setup, Setup)
         self.asked.append(question)
-        return self.integers.copy(), BITS
+        self.answered.append(len(self.answered) + 1)
+        return self.integers.copy(), BITS, self.answered[-1]
 
-    def release(self):
-        self.released += 1
+    def release(self, receipt):
+        assert receipt in self.answered
+        assert receipt not in self.released + self.withdrawn
+        self.released.append(receipt)
 
-    def withdraw(self):
-        self.withdrawn += 1
+    def withdraw(self, receipt):
+        assert receipt in self.answered
+        assert receipt not in self.released + self.withdrawn
+        self.withdrawn.append(receipt)
+
+    @property
+    def charged(self):
+        return len(self.answered) - len(self.withdrawn)
 
 
 class Broke(Holder):
     """Has no budget left when it comes to the charge."""
 
-    def release(self):
+    def answer(self, question, setup):
         raise RuntimeError("no budget left")
+
+
+class Unwilling(Holder):
+    """Does not want its answers opened."""
+
+    def release(self, receipt):
+        raise RuntimeError("not with my help")
 
 
 class Room:
@@ -132,7 +151,12 @@ class Room:
 
     @property
     def charges(self):
-        return [holder.released for holder in self.holders]
+        return [holder.charged for holder in self.holders]
+
+    @property
+    def helped(self):
+        """How often each party agreed to open a sum."""
+        return [len(holder.released) for holder in self.holders]
 
 
 def right(found, holders):
@@ -159,8 +183,32 @@ def body_of(content):
     return content[BODY:-DIGEST]
 
 
+def lists_of(roster):
+    """The neighbours' keys and the committee's signing keys in a ROSTER's body, for two rounds."""
+    end = 4 + int.from_bytes(roster[:4], "big")
+    return entries(roster[4:end], keys.KEY_BYTES * 3), entries(roster[end:], keys.KEY_BYTES)
+
+
+def roster_of(neighbours, signers):
+    first = table(neighbours)
+    return len(first).to_bytes(4, "big") + first + table(signers)
+
+
+def poisoned(message, other, place):
+    """A ROSTER in which one of a neighbour's keys is a point of small order: 0 is its envelope, r + 1 round r's key."""
+    neighbours, signers = lists_of(body_of(message))
+    start = place * keys.KEY_BYTES
+    neighbours[other] = neighbours[other][:start] + NO_KEY + neighbours[other][start + keys.KEY_BYTES :]
+    return with_body(message, roster_of(neighbours, signers))
+
+
 def state(machine):
     return pickle.dumps(vars(machine))
+
+
+def client_state(client):
+    """Without that of its holder."""
+    return pickle.dumps({name: value for name, value in vars(client).items() if name != "_holder"})
 
 
 # Parties that drop out
@@ -202,7 +250,7 @@ def test_drop_during_the_setup(s, c, d):
         for _ in range(2):  # not even when asked again
             with pytest.raises(Aborted):
                 run.sum(QUESTION, SIZE, BITS)
-        assert not any(holder.released for holder in holders_of(run))
+        assert not any(holder.asked for holder in holders_of(run))
 
 
 @pytest.mark.parametrize(("s", "c", "d"), EVERY)
@@ -226,6 +274,10 @@ def test_drop_during_a_round(s, c, d):
         else:
             with pytest.raises(Aborted):
                 run.sum(QUESTION, SIZE, BITS)
+        if stage == "masked" and not opens:  # nobody has heard of survivors: all get it back
+            assert all(holder.charged == len(holder.released) == number for holder in holders_of(run))
+        else:
+            assert not any(holder.withdrawn for holder in holders_of(run))
         if number == 0 and len(gone) <= d:
             sum_over(run, rest)
         else:
@@ -313,7 +365,7 @@ def survives(room, rounds=2):
         found = room.sum()
         assert found.survivors == room.everybody
         assert right(found, room.holders)
-    assert room.charges == [rounds] * room.setup.parties
+    assert room.charges == room.helped == [rounds] * room.setup.parties
     return room
 
 
@@ -349,18 +401,34 @@ def mislisted(room, stage, party, content, to_server):
     setup = room.setup
     bundle = 2 * setup.rounds * shamir.SHARE_BYTES + keys.SEAL_BYTES
     sizes = {
-        Kind.ROSTER: keys.KEY_BYTES * (1 + setup.rounds), Kind.SHARES: bundle, Kind.DELIVERY: bundle,
-        Kind.CONFIRM: 32, Kind.CONFIRMED: 32, Kind.UNMASK: 1 + shamir.SHARE_BYTES,
+        Kind.SHARES: bundle, Kind.DELIVERY: bundle, Kind.CONFIRMED: keys.SIGNATURE_BYTES,
+        Kind.UNMASK: 1 + shamir.SHARE_BYTES,
     }  # fmt: skip
     kind, body = Kind(content[KIND]), body_of(content)
+
+    def wrong(rows, others, fewer):
+        yield from (rows[:1] + rows, rows[::-1])
+        yield from (sorted([*rows[:-1], other.to_bytes(4, "big") + rows[0][4:]]) for other in others)
+        yield from ([rows[:-1], []] if fewer else [])
+
+    if kind is Kind.CONFIRM:  # a signature, no table
+        yield from (with_body(content, other) for other in (b"", body[:32], table({party: body}), body + body))
+    if kind is Kind.ROSTER:
+        lists = [table({other: entry}) for found in lists_of(body) for other, entry in found.items()]
+        first, second = lists[: setup.parties - 1], lists[setup.parties - 1 :]
+        length = len(b"".join(first)).to_bytes(4, "big")
+        for rows in wrong(first, (party, setup.parties), False):
+            yield with_body(content, len(b"".join(rows)).to_bytes(4, "big") + b"".join([*rows, *second]))
+        for rows in wrong(second, (setup.parties,), False):
+            yield with_body(content, length + b"".join([*first, *rows]))
+        for size in (0, 1, len(first[0]), len(b"".join(lists)), 2**32 - 1):  # the first table's length
+            yield with_body(content, size.to_bytes(4, "big") + b"".join(lists))
     if not body or kind not in sizes:
         return
     start, width = kind is Kind.DELIVERY, 4 + sizes[kind]
     who, rows = body[:start], [body[at : at + width] for at in range(start, len(body), width)]
-    tables = [rows[:1] + rows, rows[::-1]]
-    tables += [sorted([*rows[:-1], other.to_bytes(4, "big") + rows[0][4:]]) for other in (party, setup.parties)]
-    if kind not in (Kind.ROSTER, Kind.CONFIRMED):  # where fewer may come
-        tables += [rows[:-1], []]
+    confirms = kind is Kind.CONFIRMED  # where fewer may come, and its own
+    tables = [*wrong(rows, (setup.parties,) if confirms else (party, setup.parties), not confirms)]
     if kind is Kind.UNMASK:
         tables.append([*rows[:-1], rows[-1][:4] + bytes([SELF_MASK ^ MASK_KEY ^ rows[-1][4]]) + rows[-1][5:]])
     yield from (with_body(content, who + b"".join(rows)) for rows in tables)
@@ -495,16 +563,24 @@ def test_result_before_the_first_question_is_an_abort():
 
 @pytest.mark.parametrize("stage", SUMMING)
 def test_round_that_is_given_up_leaves_no_trace(stage):
-    """The next one has the right sum; only who had helped to open the first is charged for it."""
+    """But in the ledgers: the next one has the right sum, and whose answer had left stays charged for it.
+
+    (The party cannot know that the server did not open it with the help of the others.)
+    """
     room = Room(5, 1, 1).start()
     messages = room.until(stage)
     for party in (0, 1):
         room.server.receive(room.clients[party].receive(messages[party]))
-    assert room.charges == [int(stage == "unmask" and party < 2) for party in range(5)]
+    answered = [int(stage != "masked" or party < 2) for party in range(5)]
+    helped = [int(stage == "unmask" and party < 2) for party in range(5)]
+    assert (room.charges, room.helped) == (answered, helped)
     found = room.sum()
     assert found.survivors == room.everybody
     assert right(found, room.holders)
-    assert room.charges == [1 + (stage == "unmask" and party < 2) for party in range(5)]
+    assert room.charges == [1 + before for before in answered]
+    assert [holder.released for holder in room.holders] == [
+        [1] * before + [1 + charged] for before, charged in zip(helped, answered, strict=True)
+    ]
 
 
 # Parties that lie or are broken
@@ -567,9 +643,9 @@ def test_exchanged_key_stops_those_who_are_deceived():
     for party in range(4):
         message = wave.message(party)
         if party == 0:
-            found = entries(body_of(message), keys.KEY_BYTES * 3)
+            found, signers = lists_of(body_of(message))
             found[1] = keys.public_key(keys.new_secret()) + found[1][keys.KEY_BYTES :]
-            message = with_body(message, table(found))
+            message = with_body(message, roster_of(found, signers))
         room.server.receive(room.clients[party].receive(message))
     wave = room.advance()
     for party in (0, 1):
@@ -577,7 +653,42 @@ def test_exchanged_key_stops_those_who_are_deceived():
             room.clients[party].receive(wave.message(party))
 
 
-@pytest.mark.parametrize("place", [0, 1, 3], ids=["envelope", "mask key", "later mask key"])
+def test_exchanged_signing_key_stops_who_is_deceived():
+    """The real signature does not fit the key that one client was given for it."""
+
+    class Exchanging(Room):
+        def to_client(self, stage, party, message):
+            if (stage, party) == ("shares", 0):
+                found, signers = lists_of(body_of(message))
+                signers[1] = keys.signing_key(keys.new_secret())
+                message = with_body(message, roster_of(found, signers))
+            return super().to_client(stage, party, message)
+
+    room = Exchanging(5, 1, 1).start()
+    messages = room.until("unmask")
+    stops(room, room.clients[0], messages[0], "party 1 was told something else")
+    for client in room.clients[1:]:
+        room.server.receive(client.receive(messages[client.party]))
+    assert room.advance() is None
+    assert right(room.server.result(), room.holders)
+
+
+def test_too_few_signing_keys_stop_the_client():
+    """With fewer than the threshold, no round could be confirmed."""
+    ready = Room(6, 1, 1)
+    ready.wave("keys", Wave(tuple(range(6)), lambda _: b""))
+    message, threshold = ready.advance().message(0), ready.setup.committee.threshold
+    found, signers = lists_of(body_of(message))
+    for size in range(6):
+        client = copy.deepcopy(ready.clients[0])
+        few = with_body(message, roster_of(found, dict(list(signers.items())[:size])))
+        if size < threshold:
+            stops(ready, client, few, f"only {size} of the committee")
+        else:
+            assert client.receive(few)
+
+
+@pytest.mark.parametrize("place", [0, 2, 4], ids=["envelope", "mask key", "later mask key"])
 def test_key_of_small_order_is_refused(place):
     """Nobody can agree on a key with it: whoever notices says so, and does not break down in the middle of a round."""
 
@@ -591,39 +702,61 @@ def test_key_of_small_order_is_refused(place):
         survives(Poisoned(5, 1, 1))
 
 
+class Poisoning(Room):
+    """Client 0 cannot use one of party 3's keys."""
+
+    def __init__(self, place, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.place = place
+
+    def to_client(self, stage, party, message):
+        if (stage, party) == ("shares", 0):
+            message = poisoned(message, 3, self.place)
+        return super().to_client(stage, party, message)
+
+
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["envelope", "mask key", "later mask key"])
 def test_key_of_small_order_from_the_server_is_refused(place):
-    """The same, put into one client's list of keys on the way."""
-
-    class Poisoning(Room):
-        def to_client(self, stage, party, message):
-            if (stage, party) == ("shares", 0):
-                found = entries(body_of(message), keys.KEY_BYTES * 3)
-                start = place * keys.KEY_BYTES
-                found[3] = found[3][:start] + NO_KEY + found[3][start + keys.KEY_BYTES :]
-                message = with_body(message, table(found))
-            return super().to_client(stage, party, message)
-
-    with pytest.raises((Refused, Aborted)):
-        survives(Poisoning(5, 1, 1))
+    """The same, put into one client's list of keys on the way. It changes nothing: an answer is taken back."""
+    room = Poisoning(place, 5, 1, 1)
+    if place == 0:
+        with pytest.raises(Refused, match="nobody can use"):
+            room.start()
+        assert not room.clients[0].stopped
+        return
+    room.start()
+    for _ in range(place - 1):
+        assert right(room.sum(), room.holders)
+    message, holder, before = room.until("masked")[0], room.holders[0], client_state(room.clients[0])
+    for again in range(2):
+        with pytest.raises(Refused, match="nobody can use"):
+            room.clients[0].receive(message)
+        assert client_state(room.clients[0]) == before
+        assert holder.withdrawn == holder.answered[place - 1 :]
+        assert len(holder.withdrawn) == again + 1
+    assert holder.charged == len(holder.released) == place - 1
 
 
 class Choosy(Holder):
-    """Does not like the first question."""
+    """Does not like one of the questions, the first unless told."""
 
-    def answer(self, question):
-        if not self.asked:
+    def __init__(self, party, disliked=0):
+        super().__init__(party)
+        self.disliked = disliked
+
+    def answer(self, question, setup):
+        if len(self.asked) == self.disliked:
             self.asked.append(question)
             raise PermissionError("not this one")
-        return super().answer(question)
+        return super().answer(question, setup)
 
 
 class Huge(Holder):
     """Its second answer does not fit the ring."""
 
-    def answer(self, question):
-        integers, bits = super().answer(question)
-        return integers << (40 if len(self.asked) == 2 else 0), bits
+    def answer(self, question, setup):
+        integers, bits, receipt = super().answer(question, setup)
+        return integers << (BITS - 2 if receipt == 2 else 0), bits, receipt
 
 
 def test_party_that_does_not_want_to_answer_is_one_that_drops_out():
@@ -642,25 +775,49 @@ def test_party_that_does_not_want_to_answer_is_one_that_drops_out():
     assert "PermissionError: not this one" in run.reasons[0]
 
 
-def test_answer_that_does_not_fit_is_not_sent():
-    """Nor told to anybody in a text; the others go on."""
-    run = LocalNetwork([Huge(0), *map(Holder, range(1, 5))], drop_tolerance=1)
+def test_answer_that_cannot_be_masked_is_not_sent():
+    """Nor charged, nor told to anybody in a text; the others go on."""
+
+    def tamper(stage, party, to_server, message):
+        return poisoned(message, 3, 2) if (stage, party, to_server) == ("shares", 0, False) else message
+
+    run = LocalNetwork(list(map(Holder, range(5))), drop_tolerance=1, rounds=2, tamper=tamper)
     sum_over(run, range(5))
     sum_over(run, range(1, 5))
-    assert "does not fit" in run.reasons[0]
-    assert not any(str(value) in run.reasons[0] for value in holders_of(run)[0].integers << 40)
+    assert "nobody can use" in run.reasons[0]
+    assert not any(str(value) in run.reasons[0] for value in holders_of(run)[0].integers)
+    assert [holder.charged for holder in holders_of(run)] == [1, 2, 2, 2, 2]
+    assert [holder.withdrawn for holder in holders_of(run)] == [[2], [], [], [], []]
 
 
+def test_answer_that_does_not_fit_is_reduced_and_nobody_hears_of_it():
+    """A refusal would tell something about the data; the sum is right in the ring."""
+    run = LocalNetwork([Huge(0), *map(Holder, range(1, 5))], drop_tolerance=1)
+    sum_over(run, range(5))
+    found, holders = run.sum(QUESTION, SIZE, BITS), holders_of(run)
+    exact = (holders[0].integers << BITS - 2) + sum(holder.integers for holder in holders[1:])
+    assert found.survivors == frozenset(range(5))
+    assert not np.any((found.integers - exact) % (1 << BITS))
+    assert np.all(np.abs(found.integers) <= 1 << BITS - 1)
+    assert run.reasons == {}
+
+
+@pytest.mark.parametrize("why", ["key", "holder"])
 @pytest.mark.parametrize("stage", ["confirm", "unmask"])
-def test_client_that_could_not_answer_a_round_does_not_help_to_open_it(stage):
+def test_client_that_could_not_answer_a_round_does_not_help_to_open_it(stage, why):
     """What it was told about a round that was given up does not count for the next one."""
-    room = Room(5, 1, 1, holders=[Huge(0), *map(Holder, range(1, 5))]).start()
+    if why == "key":
+        room = Poisoning(2, 5, 1, 1).start()
+    else:
+        room = Room(5, 1, 1, holders=[Choosy(0, 1), *map(Holder, range(1, 5))]).start()
     old = room.until(stage)
-    with pytest.raises((OverflowError, Refused, Aborted)):
+    with pytest.raises(Refused if why == "key" else PermissionError):
         room.clients[0].receive(room.until("masked")[0])
     with pytest.raises((Refused, Aborted)):
         room.clients[0].receive(resealed(old[0], ROUND, (1).to_bytes(4, "big")))
-    assert room.charges[0] == 0
+    assert room.helped[0] == 0
+    assert room.charges[0] == 1  # the first answer had left
+    assert room.holders[0].withdrawn == ([2] if why == "key" else [])
 
 
 # A server that lies
@@ -677,22 +834,26 @@ def reply(client, message):
         return None
 
 
-def told(room, clients, survivors, hear=None):
-    """Clients (by party) are told of survivors (by party) and hear each other's confirmations; their unmask answers.
+def told(room, clients, survivors, hear=None, liars=()):
+    """Clients (by party) are told of survivors (by party) and hear each other's signatures; their unmask answers.
 
-    `hear(listener, speaker)` says whether the server passes a confirmation on.
+    `hear(listener, speaker)` says whether the server passes a signature on. Liars sign what everybody wants to hear.
     """
-    tags, given = {}, {}
+    signatures, given = {}, {}
+    committee = room.setup.committee.members(room.setup.seed)
     for party, client in clients.items():
         answer = reply(client, room.frame(Kind.SURVIVORS, party, room.list(survivors[party])))
         if answer is not None:
-            tags[party] = entries(body_of(answer), 32)
-    for party in tags:
+            signatures[party] = body_of(answer)
+            assert bool(signatures[party]) == (party in committee)
+    for party in signatures:
         heard = {
-            other: tag[party]
-            for other, tag in tags.items()
-            if party in tag and other in survivors[party] and (hear is None or hear(party, other))
+            other: signature
+            for other, signature in signatures.items()
+            if signature and other in survivors[party] and (hear is None or hear(party, other))
         }
+        for liar in committee.intersection(liars) & survivors[party]:
+            heard[liar] = keys.signature(room.clients[liar]._pen, clients[party]._view)
         answer = reply(clients[party], room.frame(Kind.CONFIRMED, party, table(heard)))
         if answer is not None:
             given[party] = entries(body_of(answer), 1 + shamir.SHARE_BYTES)
@@ -701,17 +862,23 @@ def told(room, clients, survivors, hear=None):
 
 def asked(room, bodies=None):
     """Everybody answers the first question; returns the clients by party."""
-    for party, client in enumerate(room.clients):
-        everybody = room.list(room.everybody)
-        client.receive(room.frame(Kind.ASK, party, bodies[party] if bodies else everybody + QUESTION))
+    masked_answers(room, bodies)
     return dict(enumerate(room.clients))
+
+
+def masked_answers(room, bodies=None):
+    body = room.list(room.everybody) + QUESTION
+    return [
+        client.receive(room.frame(Kind.ASK, party, bodies[party] if bodies else body))
+        for party, client in enumerate(room.clients)
+    ]
 
 
 @pytest.mark.parametrize(("s", "c", "d"), DROPPING)
 def test_nobody_is_called_alive_and_dropped_far_enough_to_open_both_of_its_secrets(s, c, d):
-    """Party 0 lives for some honest parties and has left for others; the colluding ones confirm both.
+    """Party 0 lives for some honest parties and has left for others; the colluding ones sign both views.
 
-    The server passes on only confirmations that fit. With all honest parties on one side it does open a secret, so the
+    The server passes on only signatures that fit. With all honest parties on one side it does open a secret, so the
     attack has teeth.
     """
     room = Room(s, c, d).start()
@@ -722,8 +889,8 @@ def test_nobody_is_called_alive_and_dropped_far_enough_to_open_both_of_its_secre
         shares = {}
         for kind, side in ((SELF_MASK, (0, *honest[:alive])), (MASK_KEY, honest[alive:])):
             survivors = everybody if kind == SELF_MASK else everybody - {0}
-            clients = copy.deepcopy({party: room.clients[party] for party in (*side, *colluding)})
-            given = told(room, clients, dict.fromkeys(clients, survivors))
+            clients = copy.deepcopy({party: room.clients[party] for party in side})
+            given = told(room, clients, dict.fromkeys(clients, survivors), liars=colluding)
             shares[kind] = {party + 1: given[party][0][1:] for party in side if party in given and party != 0}
             assert all(given[party][0][0] == kind for party in given if party != 0)
             for party in colluding:
@@ -740,38 +907,43 @@ def test_nobody_is_called_alive_and_dropped_far_enough_to_open_both_of_its_secre
 
 
 @pytest.mark.parametrize(("s", "c", "d"), DROPPING)
-def test_different_survivors_for_different_parties_stop_them_uncharged(s, c, d):
-    """Whoever is missing, whoever is told so: all who hear of it stop. At most the missing party itself does not.
-
-    (It hears only those for whom it lives. Its shares are the only ones, and open nothing.)
-    """
+def test_different_survivors_for_different_parties_stop_them(s, c, d):
+    """Whoever is missing, whoever is told so: all stop, and nobody helps to open anything. Their answers had left."""
     ready = Room(s, c, d).start()
     asked(ready)
     for missing, deceived in itertools.product(range(s), range(1, s - 1)):
         room = copy.deepcopy(ready)
         others = [party for party in range(s) if party != missing]
         lists = {p: room.everybody - ({missing} if p in others[:deceived] else set()) for p in range(s)}
-        given = told(room, dict(enumerate(room.clients)), lists)
-        assert set(given) <= {missing}
-        assert room.charges == [int(party in given) for party in range(s)]
-        assert all(bool(client.stopped) == (client.party not in given) for client in room.clients)
+        assert told(room, dict(enumerate(room.clients)), lists) == {}
+        assert (room.charges, room.helped) == ([1] * s, [0] * s)
+        assert all(client.stopped for client in room.clients)
 
 
-@pytest.mark.parametrize("s", [5, 6, 7])
-def test_lie_that_is_covered_up_opens_at_most_one_of_two_worlds(s):
-    """The server keeps confirmations that differ to itself: those on the smaller side hear too few."""
-    ready = Room(s, 1, 1).start()
+@pytest.mark.parametrize(("s", "c", "d"), [(6, 1, 1), *DROPPING])
+def test_lie_that_is_covered_up_opens_at_most_one_of_two_worlds(s, c, d):
+    """The server keeps signatures that differ to itself, and c parties sign both: the smaller side hears too few.
+
+    With most of them on one side either world opens, so that there is something to hinder.
+    """
+    ready, worlds = Room(s, c, d).start(), set()
     asked(ready)
-    for size in range(1, s - 1):
+    honest = range(s - c)
+    for size in range(s - c):
         room, few = copy.deepcopy(ready), range(1, 1 + size)
-        lists = {p: room.everybody - ({0} if p in few else set()) for p in range(s)}
-        given = told(room, dict(enumerate(room.clients)), lists, lambda a, b, few=few: (a in few) == (b in few))
-        assert len({party in few for party in given}) <= 1
-        assert room.charges == [int(party in given) for party in range(s)]
+        lists = {p: room.everybody - ({0} if p in few else set()) for p in honest}
+        clients = {party: room.clients[party] for party in honest}
+        given = told(room, clients, lists, lambda a, b, few=few: (a in few) == (b in few), range(s - c, s))
+        opened = {party in few for party in given}
+        assert len(opened) <= 1
+        assert room.helped == [int(party in given) for party in range(s)]
+        assert room.charges == [1] * s
+        worlds |= opened
+    assert worlds == {True, False}
 
 
 @pytest.mark.parametrize("what", ["question", "present"])
-def test_different_questions_or_lists_for_different_parties_stop_everybody_uncharged(what):
+def test_different_questions_or_lists_for_different_parties_stop_everybody(what):
     s = 6
     for deceived in range(s):
         room, missing = Room(s, 1, 1).start(), set() if what == "question" else {(deceived + 1) % s}
@@ -780,7 +952,7 @@ def test_different_questions_or_lists_for_different_parties_stop_everybody_uncha
         bodies[deceived] = room.list(rest) + (b"how much?" if what == "question" else QUESTION)
         clients = {party: client for party, client in asked(room, bodies).items() if party in rest}
         assert told(room, clients, dict.fromkeys(rest, rest)) == {}
-        assert room.charges == [0] * s
+        assert room.helped == [0] * s
         assert all(client.stopped for client in clients.values())
 
 
@@ -802,7 +974,8 @@ def test_replayed_messages_get_no_second_answer():
                 assert state(client) == before
             wave = room.advance()
         assert right(room.server.result(), room.holders)
-        assert all(len(holder.asked) == holder.released == number + 1 for holder in room.holders)
+        assert all(len(holder.asked) == len(holder.released) == number + 1 for holder in room.holders)
+        assert not any(holder.withdrawn for holder in room.holders)
 
 
 def test_round_without_keys_or_of_the_past_is_refused():
@@ -819,11 +992,11 @@ def test_round_without_keys_or_of_the_past_is_refused():
 
 
 def stops(room, client, message, match):
-    """The client stops, gives nothing, is not charged, and stays stopped."""
-    charged = client._holder.released
+    """The client stops, gives nothing, takes nothing back, and stays stopped."""
+    holder = copy.deepcopy(client._holder)
     with pytest.raises(Aborted, match=match):
         client.receive(message)
-    assert client._holder.released == charged
+    assert (client._holder.released, client._holder.withdrawn) == (holder.released, holder.withdrawn)
     before = state(client)
     for again in (message, room.frame(Kind.ASK, client.party, room.list(room.everybody) + QUESTION, 1)):
         with pytest.raises(Refused, match="has stopped"):
@@ -891,25 +1064,56 @@ def test_client_that_is_left_out_does_not_go_on():
     stops(room, client, room.frame(Kind.SURVIVORS, 3, without), "did not arrive")
 
 
-def test_too_few_or_wrong_confirmations_stop_the_client_uncharged():
-    """One tag of each other party is right; anything else, also a client's own tag thrown back, is a lie."""
+def test_too_few_or_wrong_signatures_stop_the_client():
+    """One signature of each party is right; anything else, also one of another party's thrown back, is a lie."""
     ready = Room(6, 1, 1).start()
-    messages = ready.until("unmask")
-    tags, t = entries(body_of(messages[0]), 32), ready.setup.graph.threshold
-    mirrored = {other: entries(body_of(messages[other]), 32)[0] for other in tags}
-    for size in range(t):
-        for names in itertools.combinations(tags, size):
+    messages, threshold = ready.until("unmask"), ready.setup.committee.threshold
+    found = entries(body_of(messages[0]), keys.SIGNATURE_BYTES)
+    assert sorted(found) == list(range(6))
+    assert len({body_of(message) for message in messages.values()}) == 1  # the same for everybody
+    for size in range(threshold):
+        for names in itertools.combinations(found, size):
             room = copy.deepcopy(ready)
-            few = room.frame(Kind.CONFIRMED, 0, table({other: tags[other] for other in names}))
-            stops(room, room.clients[0], few, "of its neighbours confirm")
-    for other in tags:
-        for wrong in (bytes(32), tags[other][:-1] + bytes([tags[other][-1] ^ 1]), mirrored[other], tags[1 + other % 5]):
+            few = room.frame(Kind.CONFIRMED, 0, table({other: found[other] for other in names}))
+            stops(room, room.clients[0], few, f"only {size} signatures confirm the round, {threshold} must")
+    for other, signature in found.items():
+        pen, view = ready.clients[other]._pen, ready.clients[other]._view
+        for wrong in (
+            bytes(64), signature[:-1] + bytes([signature[-1] ^ 1]), found[(other + 1) % 6],
+            keys.signature(pen, view[:-1]), keys.signature(pen, ready.list(ready.everybody)),
+            keys.signature(keys.new_secret(), view),
+        ):  # fmt: skip
             room = copy.deepcopy(ready)
-            lie = room.frame(Kind.CONFIRMED, 0, table({**tags, other: wrong}))
+            lie = room.frame(Kind.CONFIRMED, 0, table({**found, other: wrong}))
             stops(room, room.clients[0], lie, f"party {other} was told something else")
-    enough = ready.frame(Kind.CONFIRMED, 0, table(dict(list(tags.items())[:t])))
-    assert ready.clients[0].receive(enough)
-    assert ready.charges == [1, 0, 0, 0, 0, 0]
+    for names in itertools.combinations(found, threshold):
+        room = copy.deepcopy(ready)
+        enough = room.frame(Kind.CONFIRMED, 0, table({other: found[other] for other in names}))
+        assert room.clients[0].receive(enough)
+        assert room.helped == [1, 0, 0, 0, 0, 0]
+
+
+def test_signatures_of_parties_that_left_or_are_not_in_the_committee_are_refused():
+    """However good they are; nothing changes, and the right ones are taken afterwards."""
+    room = Room(30, 1, 3, rounds=1).start()
+    inside = sorted(room.setup.committee.members(room.setup.seed))
+    outside = min(room.everybody - set(inside))
+    assert len(inside) < 30
+    masked_answers(room)
+    survivors = room.everybody - {inside[-1]}
+    for client in room.clients:
+        if client.party in survivors:
+            client.receive(room.frame(Kind.SURVIVORS, client.party, room.list(survivors)))
+    client = room.clients[inside[0]]
+    found = {party: keys.signature(room.clients[party]._pen, client._view) for party in (*inside, outside)}
+    right_ones = {party: found[party] for party in inside[:-1]}
+    before = state(client)
+    for stranger in (inside[-1], outside):
+        lie = room.frame(Kind.CONFIRMED, client.party, table({**right_ones, stranger: found[stranger]}))
+        with pytest.raises(Refused, match="not in the committee"):
+            client.receive(lie)
+    assert state(client) == before
+    assert client.receive(room.frame(Kind.CONFIRMED, client.party, table(right_ones)))
 
 
 def test_confirmations_of_another_round_stop_the_client():
@@ -933,35 +1137,181 @@ def test_share_of_one_secret_only_leaves_a_client():
             assert entry == bytes([kind]) + room.clients[party]._held[owner][start : start + shamir.SHARE_BYTES]
 
 
+# A server that tells two arcs of the ring different survivors
+
+
+class Seam(Room):
+    """d parties in the middle of one arc are called dropped before that arc, and d others before the other one.
+
+    Either list has s − d survivors, and every honest party sees enough of its neighbours in its own. One party of the
+    committee colludes: it signs both views and gives its shares.
+    """
+
+    def __init__(self, s, c, d):
+        super().__init__(s, c, d, rounds=1)
+        self.start()
+        graph, (ring, _) = self.setup.graph, _ring(s, self.setup.seed)
+        assert not graph.complete
+        arcs = ring[: s // 2], ring[s // 2 :]
+        self.gone = [frozenset(arc[graph.neighbours // 2 :: 3][:d]) for arc in arcs]
+        self.lists = [self.everybody - gone for gone in self.gone]
+        assert [len(survivors) for survivors in self.lists] == [s - d] * 2
+        self.committee = sorted(self.setup.committee.members(self.setup.seed))
+        self.liars = [party for party in self.committee if party in self.lists[0] & self.lists[1]][:c]
+        self.side = {party: side for side, arc in enumerate(arcs) for party in arc}
+        self.masked = masked_answers(self)
+
+    def told(self, side):
+        """Honest parties are told the list of their side (who is called dropped there: the other one)."""
+        clients = copy.deepcopy({p: self.clients[p] for p in self.everybody - set(self.liars)})
+        views = {party: self.lists[side[party] ^ (party in self.gone[side[party]])] for party in clients}
+        given = told(self, clients, views, lambda one, other: views[one] == views[other], self.liars)
+        assert all(len(clients[party]._holder.released) == (party in given) for party in clients)
+        return {views[party] for party in given}, given
+
+    def opened(self, given, gone):
+        """What the server makes of these shares and the liars' if it counts everybody but `gone`; None if nothing."""
+        server = copy.deepcopy(self.server)
+        server._keep_present = lambda _: None  # it does not mind how few there are
+        server.ask(QUESTION, SIZE, BITS)
+        for party in sorted(self.everybody - gone):
+            server.receive(self.masked[party])
+        server.advance()
+        kinds = {owner: MASK_KEY if owner in gone else SELF_MASK for owner in self.everybody}
+        shares = {
+            party: {owner: entry for owner, entry in found.items() if entry[0] == kinds[owner]}
+            for party, found in given.items()
+        }
+        for liar in self.liars:
+            shares[liar] = {}
+            for owner, both in self.clients[liar]._held.items():
+                start = shamir.SHARE_BYTES * (kinds[owner] == SELF_MASK)
+                shares[liar][owner] = bytes([kinds[owner]]) + both[start : start + shamir.SHARE_BYTES]
+        server._shares, server._complete = shares, True
+        try:
+            found = server.result()
+        except Aborted:
+            return None
+        assert right(found, self.holders)
+        return found.survivors
+
+    def all_opened(self, given):
+        """Every set of parties whose sum the server can find, of those it may have wanted."""
+        first, second = self.gone
+        found = {self.opened(given, gone) for gone in (frozenset(), first, second, first | second)}
+        return found - {None}
+
+
+SEAMS = [(50, 1, 5), (100, 1, 10)]
+
+
+@pytest.mark.parametrize(("s", "c", "d"), SEAMS)
+def test_two_arcs_that_are_told_different_survivors_never_both_help_to_open(s, c, d):
+    """Wherever the committee stands: by arcs, or so many of it on one side and the rest on the other.
+
+    At most one view has the signatures; what opens is the sum over its survivors.
+    """
+    room, opened = Seam(s, c, d), set()
+    size, threshold = len(room.committee), room.setup.committee.threshold
+    splits = [room.side]
+    for first in range(size + 1) if s < 100 else (0, size - threshold, size // 2, threshold - 1, threshold, size):
+        splits.append(room.side | {party: int(place >= first) for place, party in enumerate(room.committee)})
+    for side in splits:
+        views, given = room.told(side)
+        assert len(views) <= 1
+        found = room.all_opened(given)
+        assert found <= views
+        assert all(len(survivors) >= s - d for survivors in found)
+    for number in (0, 1):  # everybody told the same: this opens
+        views, given = room.told(dict.fromkeys(range(s), number))
+        opened |= room.all_opened(given)
+        assert views >= {room.lists[number]}
+    assert opened == set(room.lists)
+
+
+@pytest.mark.parametrize(("s", "c", "d"), SEAMS)
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_two_arcs_would_both_help_if_few_signatures_were_enough(s, c, d, threshold, monkeypatch):
+    """The server above gets a sum with 2d parties missing, d more than the noise allows for."""
+    few = replace(choose_committee(s, c, d), threshold=threshold)
+    monkeypatch.setattr(Setup, "committee", property(lambda _: few))
+    room = Seam(s, c, d)
+    views, given = room.told(room.side)
+    assert views == set(room.lists)
+    assert room.lists[0] & room.lists[1] in room.all_opened(given)
+    assert len(room.lists[0] & room.lists[1]) == s - 2 * d
+
+
 # The charge
 
 
 @pytest.mark.parametrize("to_server", [False, True], ids=["to the party", "to the server"])
 @pytest.mark.parametrize("stage", SUMMING)
-def test_charge_is_made_once_by_those_who_help_to_open(stage, to_server):
+def test_charge_is_made_once_with_each_answer_whoever_helps_to_open(stage, to_server):
     run = network(6, 1, 1, 2, {(0, stage, 2, to_server)})
     sum_over(run, set(range(6)) - ({2} if stage == "masked" else set()))
+    answered = int((stage, to_server) != ("masked", False))
     helped = int((stage, to_server) == ("unmask", True))
-    assert [holder.released for holder in holders_of(run)] == [1, 1, helped, 1, 1, 1]
-    sum_over(run, {0, 1, 3, 4, 5})
-    assert [holder.released for holder in holders_of(run)] == [2, 2, helped, 2, 2, 2]
+    for number in (1, 2):
+        assert [holder.charged for holder in holders_of(run)] == [number, number, answered, number, number, number]
+        times = [len(holder.released) for holder in holders_of(run)]
+        assert times == [number, number, helped, number, number, number]
+        if number == 1:
+            sum_over(run, {0, 1, 3, 4, 5})
+    assert not any(holder.withdrawn for holder in holders_of(run))
 
 
 @pytest.mark.parametrize("stage", ["masked", "confirm"])
-def test_round_that_is_aborted_before_opening_is_not_charged(stage):
+def test_round_that_is_aborted_is_taken_back_if_nobody_had_heard_of_survivors(stage):
     run = network(5, 1, 1, 2, {(0, stage, party, True) for party in (1, 4)})
     before_opening = []
     for _ in range(2):
         with pytest.raises(Aborted):
             run.sum(QUESTION, SIZE, BITS, lambda: before_opening.append(1))
-    assert not any(holder.released for holder in holders_of(run))
+        assert not any(holder.released for holder in holders_of(run))
+        assert [holder.charged for holder in holders_of(run)] == [int(stage == "confirm")] * 5
     assert len(before_opening) == (stage == "confirm")
 
 
-def test_party_that_cannot_pay_stops_and_gives_no_share():
-    room = Room(6, 1, 1, holders=[Broke(0), *map(Holder, range(1, 6))]).start()
+@pytest.mark.parametrize("stage", ["confirm", "unmask"])
+def test_opened_answer_is_not_taken_back_when_a_later_round_is_given_up(stage):
+    """Party 2 answers and hears no more, but the others open its answer; the next round ends for want of parties."""
+    run = network(6, 1, 1, 3, {(0, stage, 2, False), (1, "masked", 4, True)})
+    sum_over(run, range(6))
+    with pytest.raises(Aborted, match="are left"):
+        run.sum(QUESTION, SIZE, BITS)
+    assert [holder.answered for holder in holders_of(run)] == [[1, 2], [1, 2], [1], [1, 2], [1, 2], [1, 2]]
+    assert [holder.withdrawn for holder in holders_of(run)] == [[2], [2], [], [2], [2], [2]]
+    assert [holder.released for holder in holders_of(run)] == [[1], [1], [], [1], [1], [1]]
+
+
+def test_answer_is_taken_back_only_while_its_own_round_waits_for_survivors():
+    """Whatever else is said to have been given up, and whenever."""
+    room = Room(4, rounds=3).start()
+
+    def all_given_up(numbers):
+        for client, number in itertools.product(room.clients, numbers):
+            client.given_up(number)
+        return [holder.withdrawn for holder in room.holders]
+
+    assert all_given_up(range(-1, 4)) == [[]] * 4
+    for number in range(2):
+        wave = room.begin()
+        for stage in SUMMING:
+            room.wave(stage, wave)
+            others = set(range(-1, 4)) - ({number} if stage == "masked" else set())
+            assert all_given_up(others) == [[]] * 4
+            wave = room.advance()
+        assert right(room.server.result(), room.holders)
+    room.wave("masked", room.begin())
+    assert all_given_up([2]) == [[3]] * 4
+
+
+def test_party_that_does_not_release_its_answer_stops_and_gives_no_share():
+    """It stays charged: the others open the sum."""
+    room = Room(6, 1, 1, holders=[Unwilling(0), *map(Holder, range(1, 6))]).start()
     messages = room.until("unmask")
-    stops(room, room.clients[0], messages[0], "no budget left")
+    stops(room, room.clients[0], messages[0], "not with my help")
     assert room.clients[0]._held == room.clients[0]._secrets == {}
     for party in range(1, 6):
         room.server.receive(room.clients[party].receive(messages[party]))
@@ -969,12 +1319,21 @@ def test_party_that_cannot_pay_stops_and_gives_no_share():
     found = room.server.result()
     assert found.survivors == room.everybody
     assert right(found, room.holders)
+    assert room.charges == [1] * 6
     assert room.sum().survivors == frozenset(range(1, 6))
 
 
-def test_no_sum_if_nobody_can_pay():
-    run = LocalNetwork([Broke(party) for party in range(4)])
-    with pytest.raises(Aborted, match="no budget left"):
+def test_party_that_cannot_pay_is_one_that_drops_out():
+    run = LocalNetwork([Broke(0), *map(Holder, range(1, 6))], drop_tolerance=1)
+    for _ in range(2):
+        sum_over(run, range(1, 6))
+    assert "no budget left" in run.reasons[0]
+
+
+@pytest.mark.parametrize(("kind", "match"), [(Broke, "no budget left"), (Unwilling, "not with my help")])
+def test_no_sum_if_nobody_can_pay_or_wants_to(kind, match):
+    run = LocalNetwork([kind(party) for party in range(4)])
+    with pytest.raises(Aborted, match=match):
         run.sum(QUESTION, SIZE, BITS)
 
 
@@ -984,11 +1343,11 @@ def test_no_sum_if_nobody_can_pay():
 class Faulty(Room):
     """Message number i meets faults[i], if any: (fate, where)."""
 
-    def __init__(self, faults, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, faults, s, *arguments):
+        super().__init__(s, *arguments)
         self.faults, self.count = faults, 0
         self.late, self.last, self.harmed = [], [], set()
-        self.kinds, self.helped = {}, [0] * self.setup.parties  # of shares that left clients; how often they helped
+        self.kinds, self.left = {}, {Kind.MASKED: [0] * s, Kind.UNMASK: [0] * s}  # of shares, of answers that left
 
     def carried(self, party, content):
         """What arrives in time."""
@@ -1009,8 +1368,9 @@ class Faulty(Room):
         for content in contents:
             with contextlib.suppress(Refused, Aborted):
                 answer = client.receive(content)
+                if answer[KIND] in self.left:
+                    self.left[answer[KIND]][party] += 1
                 if answer[KIND] == Kind.UNMASK:
-                    self.helped[party] += 1
                     for owner, entry in entries(body_of(answer), 1 + shamir.SHARE_BYTES).items():
                         self.kinds.setdefault((round_of(answer), owner), set()).add(entry[0])
                 yield answer
@@ -1062,7 +1422,8 @@ def test_any_schedule_of_faults_ends_in_right_sums_or_aborts(case, faults):
                 assert len(found.survivors) >= room.setup.fewest
                 sums += 1
     assert all(len(kinds) == 1 for kinds in room.kinds.values())
-    assert room.charges == room.helped
+    assert room.charges == room.left[Kind.MASKED]
+    assert room.helped == room.left[Kind.UNMASK]
     if len(room.harmed) <= room.setup.drop_tolerance:
         assert sums == 2
 
@@ -1118,7 +1479,7 @@ def test_no_text_shows_a_secret():
     messages = room.until("unmask")
     look()
     lies = [
-        with_body(messages[0], table({**entries(body_of(messages[0]), 32), 1: bytes(32)})),
+        with_body(messages[0], table({**entries(body_of(messages[0]), 64), 1: bytes(64)})),
         with_body(messages[1], b""),
     ]
     for client, lie in zip(room.clients, lies, strict=False):
@@ -1143,8 +1504,6 @@ def test_no_text_shows_a_secret():
 def test_party_shows_neither_data_nor_the_number_of_its_rows():
     party = Party(np.eye(37, 5), Interaction(1))
     assert repr(party) == "Party(5 columns)"
-    with pytest.raises(RuntimeError, match="no answer") as caught:
-        party.release()
-    with pytest.raises(ValueError) as question:
-        party.answer(b"\0\0\0\2{}")
-    assert not any(secret in str(error.value) for error in (caught, question) for secret in ("37", "1.0", "[["))
+    with pytest.raises(ValueError) as caught:
+        party.answer(b"\0\0\0\2{}", Setup(bytes(16), 4, 1, 0, 1, bytes(32)))
+    assert not any(secret in str(caught.value) for secret in ("37", "1.0", "[["))

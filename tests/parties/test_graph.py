@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from dpspectral.parties.secure_sum.graph import Graph, choose_graph
+from dpspectral.parties.secure_sum.graph import Graph, choose_committee, choose_graph
 
 SEED = bytes(range(32))
 
@@ -101,6 +101,31 @@ def test_no_choice_of_dropped_parties_splits_the_honest():
                     edge = {q for p in edge for q in around[p] & honest} - reached
                 split[side] += reached != honest
     assert split[2] == 0 < split[0]
+
+
+@pytest.mark.parametrize(
+    ("s", "c", "d"),
+    [(17, 1, 2), (50, 1, 5), (50, 5, 5), (100, 10, 10), (300, 30, 30), (1000, 100, 100), (1000, 1, 100)],
+)
+def test_two_views_cannot_both_be_signed(s, c, d):
+    committee = choose_committee(s, c, d)
+    m, needed = committee.size, committee.threshold
+    t1 = next(j for j in range(c + 1) if tail(s, c, m, j + 1) <= 2**-41)
+    assert 2 * needed - t1 > m  # honest signatures of two views
+    assert tail(s, d, m, m - needed + 1) <= 2**-20
+    assert m <= 130
+    assert len(committee.members(SEED)) == m
+    assert committee.members(SEED) != committee.members(bytes(32))
+
+
+@pytest.mark.parametrize("s", range(3, 17))
+def test_few_parties_all_sign(s):
+    for c, d in itertools.product(range(1, s), range(s)):
+        if s - 1 - d >= (s - 1 + c) // 2 + 1 and s - c - d >= 2:
+            committee = choose_committee(s, c, d)
+            assert committee.members(SEED) == frozenset(range(s))
+            assert 2 * committee.threshold > s + c
+            assert committee.threshold <= s - d
 
 
 @pytest.mark.parametrize(

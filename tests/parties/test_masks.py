@@ -21,13 +21,13 @@ class Fixed:
     def __init__(self, values, bits):
         self.values, self.bits = np.asarray(values), bits
 
-    def answer(self, _):
-        return self.values, self.bits
+    def answer(self, _question, _setup):
+        return self.values, self.bits, None
 
-    def release(self):
+    def release(self, _):
         pass
 
-    def withdraw(self):
+    def withdraw(self, _):
         pass
 
 

@@ -31,7 +31,7 @@ from dpspectral.cli import main
 from dpspectral.parties import simulated
 from dpspectral.parties.question import Question, decode
 from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import Aborted
+from dpspectral.parties.secure_sum.messages import Aborted, Setup
 from dpspectral.parties.simulated import SimulatedSum
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.queries import Popularity, Product
@@ -121,7 +121,8 @@ def test_without_noise_the_sums_are_exact_whatever_the_split(ratings):
         assert source.root_degrees(0.4, Ledger(BUDGET)) == pytest.approx(
             np.sqrt(ratings.sum(axis=1)).sum(), abs=300 * 2.0**-20
         )
-        assert source.count(0.3, Ledger(BUDGET)) == 294  # six users have no items
+        bounded = SecureSum.split(ratings, UNIT, count, noise=QUIET, users=1000)
+        assert bounded.count(0.3, Ledger(BUDGET)) == 294  # six users have no items
 
 
 def test_noise_is_the_stated_one(ratings):
@@ -168,7 +169,8 @@ def test_a_server_that_keeps_a_party_in_the_dark_does_not_get_its_answers_for_fr
     parties = [Party(ratings[k::5], UNIT, ledger=Ledger(BUDGET)) for k in range(5)]
     network = LocalNetwork(parties, drop_tolerance=1, rounds=4)
     network.start()
-    asked = Question("popularity", Popularity(UNIT, 80, shares=3), BUDGET.mu / math.sqrt(3), BUDGET, 5, 300)
+    query = Popularity(UNIT, 80, shares=network.setup.noise_shares)
+    asked = Question("popularity", query, BUDGET.mu / math.sqrt(3), BUDGET, network.setup, 300)
     server, clients = network.server, network.clients
     for number in range(3):
         wave = server.ask(asked.encode(), asked.size, asked.bits)
@@ -189,16 +191,39 @@ def test_a_server_that_keeps_a_party_in_the_dark_does_not_get_its_answers_for_fr
 
 def test_an_answer_that_did_not_leave_is_not_charged(ratings, monkeypatch):
     source = SecureSum.split(ratings, UNIT, 5, drop_tolerance=1)
-    real = Party.answer
+    source._network.start()
+    client = source._network.clients[1]
 
-    def too_large(self, question):
-        vector, bits = real(self, question)
-        return (vector + (1 << 40) if self is source._network.clients[1]._holder else vector), bits
+    def broken(*_):
+        raise ValueError("no key")
 
-    monkeypatch.setattr(Party, "answer", too_large)
+    monkeypatch.setattr(client, "_masked", broken)
     source.popularity(0.5, Ledger(BUDGET))
     assert [len(client._holder.ledger.entries) for client in source._network.clients] == [1, 0, 1, 1, 1]
     assert source.opened[0].survivors == 4
+
+
+def test_an_opened_answer_is_not_taken_back_when_a_later_round_is_given_up(ratings):
+    """Party 2 answers round 1 and hears no more; the others open it. Then round 2 fails for want of parties."""
+    seen = {"masked": 0, "confirm": 0}
+
+    def tamper(stage, party, to_server, message):
+        if stage in seen and party == 0 and not to_server:
+            seen[stage] += 1
+        if stage == "confirm" and party == 2 and not to_server:
+            return None
+        if stage == "masked" and seen["masked"] == 2 and party in (3, 4) and to_server:
+            return None
+        return message
+
+    parties = [Party(ratings[k::6], UNIT, ledger=Ledger(BUDGET)) for k in range(6)]
+    network = LocalNetwork(parties, drop_tolerance=1, rounds=3, tamper=tamper)
+    query = Popularity(UNIT, 80, shares=network.setup.noise_shares)
+    asked = Question("popularity", query, 0.3, BUDGET, network.setup, 300)
+    assert 2 in network.sum(asked.encode(), asked.size, asked.bits).survivors
+    with pytest.raises(Aborted, match="are left"):
+        network.sum(asked.encode(), asked.size, asked.bits)
+    assert [len(party.ledger.entries) for party in parties] == [1] * 6
 
 
 def test_too_many_drop_outs_end_the_run_before_anything_is_charged(ratings):
@@ -263,9 +288,12 @@ def test_rounds_run_out_with_a_clear_word(ratings):
 # What a party agrees to
 
 
+SETUP = Setup(bytes(16), 4, 1, 0, 3, bytes(32))  # three shares of noise
+
+
 def question(**changes):
     given = {
-        "what": "popularity", "query": Popularity(UNIT, 80, shares=3), "mu": 0.5, "budget": BUDGET, "parties": 4,
+        "what": "popularity", "query": Popularity(UNIT, 80, shares=3), "mu": 0.5, "budget": BUDGET, "setup": SETUP,
         "users": 300,
     }  # fmt: skip
     return Question(**{**given, **changes})
@@ -277,7 +305,6 @@ def question(**changes):
         ({"query": Popularity(Interaction(7), 80, shares=3)}, "this party protects"),
         ({"query": Popularity(User(6), 80, shares=3)}, "this party protects"),
         ({"query": Popularity(UNIT, 79, shares=3)}, "asked about 79 items, but there are 80"),
-        ({"users": 299}, "this party alone has more"),
         ({"columns": np.array([1, 80]), "query": Popularity(UNIT, 2, shares=3)}, "asked about column 80"),
         ({"mu": 50.0}, "the ledger allows"),
     ],
@@ -285,16 +312,15 @@ def question(**changes):
 def test_questions_that_were_not_agreed_on_are_refused(ratings, changes, message):
     party = Party(ratings, UNIT, ledger=Ledger(BUDGET))
     with pytest.raises((ValueError, BudgetExceeded), match=message):
-        party.answer(question(**changes).encode())
-    with pytest.raises(RuntimeError, match="no answer to release"):
-        party.release()
+        party.answer(question(**changes).encode(), SETUP)
+    assert not party.ledger.entries
 
 
 def test_an_open_floor_may_be_filled_in_and_nothing_else(ratings):
     party = Party(ratings, Interaction())
-    party.answer(question().encode())
+    party.answer(question().encode(), SETUP)
     with pytest.raises(ValueError, match="this party protects"):
-        party.answer(question(query=Popularity(Interaction(6, "plain"), 80, shares=3)).encode())
+        party.answer(question(query=Popularity(Interaction(6, "plain"), 80, shares=3)).encode(), SETUP)
 
 
 def test_a_partys_own_ledger_is_the_limit(ratings):
@@ -307,9 +333,9 @@ def test_a_partys_own_ledger_is_the_limit(ratings):
 @given(st.data())
 def test_questions_come_back_from_bytes_and_damaged_ones_are_refused(data):
     X = Iterate(np.array([[0.5, -0.25], [0.0, 1.0], [0.125, 0.5]]), data.draw(st.sampled_from([20, 40])))
-    asked = question(query=Product(UNIT, X, 0.01, shares=5), columns=np.array([0, 2, 5]))
+    asked = question(query=Product(UNIT, X, 0.01, shares=3), columns=np.array([0, 2, 5]))
     content = asked.encode()
-    found = decode(content)
+    found = decode(content, SETUP)
     assert found.encode() == content
     assert found.query.sensitivity == asked.query.sensitivity
     assert (found.bits, found.size, found.mu) == (asked.bits, 6, 0.5)
@@ -317,11 +343,37 @@ def test_questions_come_back_from_bytes_and_damaged_ones_are_refused(data):
     place = data.draw(st.integers(0, len(content) - 1))
     for damaged in (content[:place], content + b"x"):
         with pytest.raises(ValueError, match="not a question"):
-            decode(damaged)
+            decode(damaged, SETUP)
     flipped = bytearray(content)
     flipped[place] ^= 1 << data.draw(st.integers(0, 7))
     with contextlib.suppress(ValueError):  # a flipped bit may leave a question, but raises nothing else
-        decode(bytes(flipped))
+        decode(bytes(flipped), SETUP)
+
+
+def test_noise_shares_and_width_come_from_the_setup_not_from_the_question(ratings):
+    """The same bytes in a run with more parties mean a smaller share of noise each, and nothing in them can say so."""
+    content = question().encode()
+    assert b"shares" not in content
+    small = Setup(bytes(16), 12, 1, 0, 3, bytes(32))
+    alone, among = decode(content, SETUP), decode(content, small)
+    assert among.query.shares == 11
+    assert among.share_deviation * among.query.scale < alone.share_deviation * alone.query.scale
+
+
+def test_what_cannot_be_finished_is_not_begun(ratings):
+    source = SecureSum.split(ratings, Interaction(), 5, rounds=4)
+    with pytest.raises(ValueError, match="takes 7 sums, but keys are left for 4"):
+        power_method(source, 3, unit=Interaction(), budget=BUDGET, iterations=5, catalogue=PrivateCatalogue())
+    assert not source.opened
+
+
+def test_private_numbers_of_users_must_be_bounded_by_declaration(ratings):
+    with pytest.raises(ValueError, match="declare how many there are at most"):
+        decompose(SecureSum.split(ratings, Interaction(), 6), 3, Interaction(), BUDGET, users="private")
+    rows = np.abs(ratings.toarray().astype(float))
+    unit = BoundedRows(3.0, neighbours="replace")
+    with pytest.raises(ValueError, match="upper bound"):
+        SecureSum.split(rows, unit, 4, users=4000).mean(0.5, Ledger(BUDGET))
 
 
 # Bad input
@@ -362,7 +414,8 @@ def test_catalogue_and_dense_release_work_over_parties(ratings):
     assert result.components.shape == (80, 3)
     assert [one.numbers for one in source.opened] == [80, 1, 40 * 41 // 2]
     assert result.ledger.epsilon() == pytest.approx(5)
-    result = decompose(SecureSum.split(ratings, Interaction(), 6), 3, Interaction(), BUDGET, users="private")
+    source = SecureSum.split(ratings, Interaction(), 6, users=1 << 20)
+    result = decompose(source, 3, Interaction(), BUDGET, users="private")
     assert result.ledger.entries[0].what == "number of users"
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.table import Table as Grid
 
 from dpspectral.cli.basis import Asked, basis_options
 from dpspectral.cli.common import ERR, JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
 from dpspectral.parties.secure_sum.source import SecureSum
+from dpspectral.recsys.tables import Table
 
 _MOST_USERS = 1 << 24  # where nobody declared a number: what the ring is made wide enough for
 
@@ -24,7 +27,10 @@ _MOST_USERS = 1 << 24  # where nobody declared a number: what the ring is made w
 @click.option("--parties", type=int, required=True, help="How many hold a part of the data; at least 3.")
 @click.option("--collusion", type=int, default=1, show_default=True, help="How many may pool what they know.")
 @click.option("--drop-tolerance", type=int, default=0, show_default=True, help="How many may drop out on the way.")
-@click.option("--engine", type=click.Choice(["local"]), default="local", show_default=True, help="Where parties run.")
+@click.option(
+    "--engine", type=click.Choice(["local", "flower"]), default="local", show_default=True,
+    help="Where parties run: in this process, or as simulated nodes of Flower.",
+)  # fmt: skip
 @basis_options
 @JSON
 def federate(
@@ -39,9 +45,12 @@ def federate(
         asked = Asked(**options)
         ledger, unit = asked.opened(), asked.unit
         table = asked.load(data)
+        if engine == "flower":
+            _flower(asked, data, table, parties, collusion, drop_tolerance, as_json)
+            return
         source = SecureSum.split(
             table.matrix, unit, parties, collusion=collusion, drop_tolerance=drop_tolerance,
-            users=_MOST_USERS if asked.users is None else asked.users,
+            users=_MOST_USERS if asked.users is None else asked.users, rounds=(asked.iterations or 3) + 4,
         )  # fmt: skip
         choices = asked.choices(table)
         if choices["users"] is None and unit.relation.startswith("interaction"):
@@ -76,9 +85,57 @@ def federate(
             ("server sent", f"{traffic.server.sent / 1e6:.1f} MB and computed {traffic.server.seconds:.2f} s"),
             ("a party sent", f"{party.sent / 1e6:.2f} MB and computed {party.seconds:.2f} s (means)"),
             ("a party saw", "its own rows, its neighbours' sealed shares, and what is released"),
+            ("not released", "times and bytes; they depend on the data and are for you who run this"),
         ]
     )
     grid = Grid("opened sum", "numbers", "bits", "parties in it", "noise")
     for one in source.opened:
         grid.add_row(one.what, str(one.numbers), str(one.bits), str(one.survivors), f"{one.noise_std:.4g}")
     OUT.print(grid, highlight=False, markup=False)
+
+
+def _flower(
+    asked: Asked, data: Path, table: Table, parties: int, collusion: int, drop_tolerance: int, as_json: bool
+) -> None:
+    """The Flower apps with these settings, in a folder that is removed afterwards (the parties' ledgers with it)."""
+    from dpspectral.engines.flower.simulate import simulate
+
+    config: dict[str, Any] = {
+        "data": str(data.resolve()), "unit": asked.kind, "neighbours": asked.neighbours, "rank": asked.rank,
+        "epsilon": asked.epsilon, "delta": asked.delta, "out": str(asked.out.resolve()), "parties": parties,
+        "collusion": collusion, "drop-tolerance": drop_tolerance, "users": asked.users or _MOST_USERS,
+        "rounds": (asked.iterations or 3) + 4, "catalogue": asked.catalogue, "method": asked.method,
+    }  # fmt: skip
+    given = {
+        "floor": asked.floor, "weighting": asked.weighting, "row-norm": asked.row_norm, "header": asked.header,
+        "iterations": asked.iterations, "oversampling": asked.oversampling, "min-rating": asked.min_rating,
+        "ledger": None if asked.ledger is None else str(asked.ledger.resolve()),
+    }  # fmt: skip
+    config |= {name: value for name, value in given.items() if value is not None}
+    for name in ("start", "momentum", "binarize"):
+        if getattr(asked, name):
+            raise ValueError(f"--{name} does not go with --engine flower")
+    with tempfile.TemporaryDirectory(prefix="dpspectral-") as folder:
+        config["items"] = str(table.matrix.shape[1])
+        if table.items is not None:
+            config["items"] = str(Path(folder) / "items.txt")
+            Path(config["items"]).write_text("\n".join(map(str, table.items)) + "\n")
+        simulate(config, Path(folder))
+    if not asked.out.exists():
+        raise RuntimeError("the run ended without a result; the lines above say why")
+    with np.load(asked.out) as content:
+        summary = json.loads(str(content["summary"]))
+    if as_json:
+        click.echo(json.dumps({**summary, "out": str(asked.out)}, indent=2))
+        return
+    facts(
+        [
+            ("protected", summary["protects"]),
+            ("guarantee", f"ε = {asked.epsilon:.6g}, δ = {asked.delta:g} (μ = {asked.budget.mu:.6g}); this call only"),
+            ("basis", f"{summary['items']} items × {summary['rank']} components"),
+            ("noise", f"standard deviation {summary['noise_std']:.4g} per entry of the (last) release"),
+            ("why", summary["reason"]),
+            ("parties", f"{parties} simulated Flower nodes; {collusion} may collude, {drop_tolerance} may leave"),
+            ("written", str(asked.out)),
+        ]
+    )

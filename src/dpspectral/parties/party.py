@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dpspectral.parties.question import Question, decode
 from dpspectral.parties.secure_sum import ring
+from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
@@ -48,7 +49,6 @@ class Party:
         self._data = unit.enforce(data)
         self.n = int(self._data.shape[1])
         self._restricted: tuple[bytes, Any] = (b"", self._data)
-        self._pending: int | None = None  # the entry of an answer that this party has not helped to open yet
 
     def __repr__(self) -> str:
         return f"Party({self.n} columns)"
@@ -58,16 +58,16 @@ class Party:
         """How many rows there are; whether that may be told is the unit's business."""
         return int(self._data.shape[0])
 
-    def answer(self, question: bytes) -> tuple[NDArray[np.int64], int]:
-        """Its sum with its noise share, charged."""
-        asked = decode(question)
+    def answer(self, question: bytes, setup: Setup) -> tuple[NDArray[np.int64], int, object]:
+        """Its sum with its noise share, charged; the receipt is the number of the ledger's entry."""
+        asked = decode(question, setup)
         self._agree(asked)
         release = asked.release
         if self.ledger is None:
             self.ledger = Ledger(asked.budget)
         self.ledger.require(release.protects, release.mu)
         total = asked.query.evaluate(self._rows(asked.columns), threads=1).reshape(-1)
-        self._pending = self.ledger.charge(replace(release, private=self.noise.private))
+        receipt = self.ledger.charge(replace(release, private=self.noise.private))
         start = 0
         for count, factor in asked.query.deviations:
             deviation = asked.share_deviation * factor
@@ -76,19 +76,16 @@ class Party:
                 raise OverflowError("a noise share beyond all bounds")  # pragma: no cover (probability 10^−57)
             total[start : start + count] += share
             start += count
-        return total, asked.bits
+        return total, asked.bits, receipt
 
-    def release(self) -> None:
-        """The last answer is being opened, with this party's help."""
-        if self._pending is None:
-            raise RuntimeError("there is no answer to release")
-        self._pending = None
+    def release(self, receipt: object) -> None:
+        """The answer is being opened, with this party's help. It has been charged."""
 
-    def withdraw(self) -> None:
-        """The last answer did not leave, or its round is known to have ended before anything was opened."""
-        if self._pending is not None and self.ledger is not None:
-            number, self._pending = self._pending, None
-            self.ledger.cancel(number)
+    def withdraw(self, receipt: object) -> None:
+        """The answer did not leave, or its round is known to have ended before anything was opened."""
+        assert self.ledger is not None
+        assert isinstance(receipt, int)
+        self.ledger.cancel(receipt)
 
     def _agree(self, asked: Question) -> None:
         unit, columns = asked.query.unit, asked.columns
@@ -103,8 +100,6 @@ class Party:
         asked_items = getattr(asked.query, "n", None) or asked.query.shape[0]
         if asked_items != items:
             raise ValueError(f"asked about {asked_items} items, but there are {items}")
-        if self.users > asked.users:
-            raise ValueError(f"users={asked.users} in all were declared, but this party alone has more")
 
     def _rows(self, columns: NDArray[np.int64] | None) -> Any:
         """The data restricted to some columns, kept for the next question."""

@@ -1,7 +1,7 @@
 """A query as bytes: what a party is asked, complete enough that it can check and compute everything itself.
 
-A header in JSON, then arrays. Sensitivity, grid and ring width are not part of it: whoever reads the question derives
-them from the query, so nobody has to believe anyone's numbers.
+A header in JSON, then arrays. Sensitivity, grid, ring width and the number of noise shares are not part of it: whoever
+reads the question derives them from the query and from the setup it takes part in, and believes nobody's numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.parties.secure_sum import ring
+from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
@@ -37,7 +38,7 @@ class Question:
     query: Query
     mu: float
     budget: Budget  # of the whole run
-    parties: int
+    setup: Setup
     users: int  # at most so many in all
     columns: NDArray[np.int64] | None = None  # the items that count, if not all
 
@@ -55,7 +56,7 @@ class Question:
 
     @cached_property
     def bits(self) -> int:
-        return ring.width(self.query.largest(self.users), self.share_deviation, self.parties)
+        return ring.width(self.query.largest(self.users), self.share_deviation, self.setup.parties)
 
     @property
     def size(self) -> int:
@@ -64,8 +65,8 @@ class Question:
     def encode(self) -> bytes:
         query = self.query
         header: dict[str, Any] = {
-            "what": self.what, "query": type(query).__name__, "shares": query.shares, "mu": self.mu,
-            "budget": [self.budget.epsilon, self.budget.delta], "parties": self.parties, "users": self.users,
+            "what": self.what, "query": type(query).__name__, "mu": self.mu, "users": self.users,
+            "budget": [self.budget.epsilon, self.budget.delta],
             "unit": type(query.unit).__name__,
             "of": {one.name: getattr(query.unit, one.name) for one in fields(query.unit)},  # type: ignore[arg-type]
         }  # fmt: skip
@@ -77,7 +78,7 @@ class Question:
             wide = query.X.integers.dtype == np.int64
             arrays["X"] = query.X.integers.astype("<i8" if wide else "<i4")
             if query.centre is not None:
-                arrays["centre"] = query.centre.astype("<f8")
+                raise ValueError("a centre is subtracted by a curator only")
         else:
             header["n"] = query.n  # type: ignore[attr-defined]
             if isinstance(query, RowSum):
@@ -88,28 +89,28 @@ class Question:
 
 
 @lru_cache(maxsize=4)
-def decode(content: bytes) -> Question:
+def decode(content: bytes, setup: Setup) -> Question:
     """The question, if it is one in every respect. (Cached: parties in one process read the same bytes.)"""
     try:
-        return _decode(content)
+        return _decode(content, setup)
     except (KeyError, TypeError, ValueError, struct.error, UnicodeDecodeError, OverflowError) as error:
         raise ValueError(f"not a question: {error}") from error
 
 
-def _decode(content: bytes) -> Question:
+def _decode(content: bytes, setup: Setup) -> Question:
     (length,) = struct.unpack_from(">I", content)
     header = json.loads(content[4 : 4 + length])
     if not isinstance(header, dict):
         raise ValueError("its header is not a table")
     arrays = _arrays(header["arrays"], memoryview(content)[4 + length :])
     unit: Unit = _UNITS[header["unit"]](**header["of"])
-    shares = checks.integer("shares", header["shares"], low=2)
+    shares = setup.noise_shares
     query: Query
     if header["query"] == "Product":
         X = arrays.pop("X")
         iterate = Iterate.of_integers(X, checks.integer("bits", header["bits"], low=1, high=52))
         loss = checks.real("loss", header["loss"], low=0, high=1)
-        query = Product(unit, iterate, loss, arrays.pop("centre", None), shares=shares)
+        query = Product(unit, iterate, loss, shares=shares)
     else:
         n = checks.integer("n", header["n"], low=1, high=1 << 31)
         extra = {"counted": checks.flag("counted", header["counted"])} if header["query"] == "RowSum" else {}
@@ -121,15 +122,14 @@ def _decode(content: bytes) -> Question:
         raise ValueError(f"unknown arrays {sorted(arrays)}")
     budget = Budget(*header["budget"])
     mu = checks.real("mu", header["mu"], low=0)
-    parties = checks.integer("parties", header["parties"], low=3)
     users = checks.integer("users", header["users"], low=1)
-    return Question(str(header["what"]), query, mu, budget, parties, users, columns)
+    return Question(str(header["what"]), query, mu, budget, setup, users, columns)
 
 
 def _arrays(described: Any, content: memoryview) -> dict[str, NDArray[Any]]:
     found, start = {}, 0
     for name, kind, shape in described:
-        if kind not in ("<i4", "<i8", "<f8") or name in found or not all(type(k) is int and k >= 0 for k in shape):
+        if kind not in ("<i4", "<i8") or name in found or not all(type(k) is int and k >= 0 for k in shape):
             raise ValueError("an array of an unknown kind")
         size = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
         if size > _MOST or start + size > len(content):

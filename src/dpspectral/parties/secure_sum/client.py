@@ -34,21 +34,21 @@ MASK_KEY, SELF_MASK = 1, 2  # which of a neighbour's two secrets a share belongs
 class Holder(Protocol):
     """What the protocol asks of the owner of data."""
 
-    def answer(self, question: bytes) -> tuple[NDArray[np.int64], int]:
-        """Its own integers, noise share included, and the ring's bits; raises if it does not want to answer.
+    def answer(self, question: bytes, setup: Setup) -> tuple[NDArray[np.int64], int, object]:
+        """Its own integers, noise share included, the ring's bits, and a receipt; raises if it does not want to answer.
 
         Charged by then: once the answer has left, others can open the sum.
         """
 
-    def release(self) -> None:
-        """The last answer is about to be opened with this party's help. Raises if it does not want that."""
+    def release(self, receipt: object) -> None:
+        """That answer is about to be opened with this party's help. Raises if it does not want that."""
 
-    def withdraw(self) -> None:
-        """The last answer will never be opened: it did not leave, or its round is known to have ended before."""
+    def withdraw(self, receipt: object) -> None:
+        """That answer will never be opened: it did not leave, or its round is known to have ended before."""
 
 
 @dataclass(repr=False)
-class _Secrets:
+class Secrets:
     """One round's own secrets."""
 
     mask_key: bytes
@@ -64,15 +64,18 @@ class Client:
         self.setup, self.party, self._holder = setup, party, holder
         self._graph = setup.graph
         self._neighbours = self._graph.around(setup.seed, party)
-        self._envelope = keys.new_secret()
-        self._secrets = {r: _Secrets(keys.new_secret(), keys.new_secret()) for r in range(setup.rounds)}
+        self._committee = setup.committee.members(setup.seed)
+        self._envelope, self._pen = keys.new_secret(), keys.new_secret()
+        self._secrets = {r: Secrets(keys.new_secret(), keys.new_secret()) for r in range(setup.rounds)}
         self._mask_keys: dict[int, list[bytes]] = {}  # of neighbours, public, by round
         self._seals: dict[int, dict[bytes, bytes]] = {}  # keys with neighbours, by purpose
+        self._signers: dict[int, bytes] = {}  # the committee's public keys
         self._held: dict[int, bytes] = {}  # shares of neighbours' secrets, all rounds
         self._present: frozenset[int] = frozenset(range(setup.parties))
         self._round = -1  # the last one that was begun
         self._awaits: Kind | None = None
         self._stopped = ""
+        self._receipt: object = None  # of the round's answer
         self._survivors: frozenset[int] = frozenset()
         self._view = b""  # a digest of what this party was told about the round
 
@@ -84,10 +87,10 @@ class Client:
         """Why this client takes no more messages, or nothing."""
         return self._stopped
 
-    def given_up(self) -> None:
-        """The run ended before the round's survivors were told to anyone (only who knows that may say so)."""
-        if self._awaits is Kind.SURVIVORS:
-            self._holder.withdraw()
+    def given_up(self, number: int) -> None:
+        """This round ended before its survivors were told to anyone (only who knows that may say so)."""
+        if self._awaits is Kind.SURVIVORS and self._round == number:
+            self._holder.withdraw(self._receipt)
 
     def hello(self) -> bytes:
         """The first message: public keys, and digests of the self-masks."""
@@ -95,7 +98,7 @@ class Client:
             raise Refused("keys are advertised once")
         self._awaits = Kind.ROSTER
         own = [self._secrets[r] for r in range(self.setup.rounds)]
-        body = keys.public_key(self._envelope)
+        body = keys.public_key(self._envelope) + keys.signing_key(self._pen)
         body += b"".join(keys.public_key(one.mask_key) + keys.digest(one.self_mask) for one in own)
         return self._frame(Kind.KEYS, body)
 
@@ -143,11 +146,15 @@ class Client:
 
     def _share(self, frame: Frame) -> bytes:
         rounds, t = self.setup.rounds, self._graph.threshold
-        found = entries(frame.body, keys.KEY_BYTES * (1 + rounds))
-        if not set(found) <= set(self._neighbours):
-            raise Refused("keys of parties that are no neighbours")
+        length = int.from_bytes(frame.body[:4], "big")
+        found = entries(frame.body[4 : 4 + length], keys.KEY_BYTES * (1 + rounds))
+        signers = entries(frame.body[4 + length :], keys.KEY_BYTES)
+        if not set(found) <= set(self._neighbours) or not set(signers) <= self._committee:
+            raise Refused("keys of parties that are neither neighbours nor in the committee")
         if len(found) < t:
             raise self._stop(f"only {len(found)} of its neighbours are there, {t} are needed")
+        if len(signers) < self.setup.committee.threshold:
+            raise self._stop(f"only {len(signers)} of the committee are there")
         context = self.setup.fingerprint
         publics = [entry[: keys.KEY_BYTES] for entry in found.values()]
         try:
@@ -170,7 +177,7 @@ class Client:
             other: keys.seal(self._seals[other][b"out"], bundles[other], _between(context, self.party, other))
             for other in others
         }
-        self._awaits = Kind.DELIVERY
+        self._signers, self._awaits = signers, Kind.DELIVERY
         return self._frame(Kind.SHARES, table(sealed))
 
     def _purposes(self, key: bytes, other: int) -> dict[bytes, bytes]:
@@ -179,8 +186,6 @@ class Client:
         return {
             b"out": keys.derived(key, b"shares" + out),
             b"in": keys.derived(key, b"shares" + back),
-            b"tell": keys.derived(key, b"confirm" + out),
-            b"hear": keys.derived(key, b"confirm" + back),
         }
 
     def _keep(self, frame: Frame) -> bytes:
@@ -224,14 +229,15 @@ class Client:
         if self.party not in present:
             raise Refused("this party is not asked")
         self._check_present(present)
-        vector, bits = self._holder.answer(bytes(frame.body[size:]))
+        vector, bits, receipt = self._holder.answer(bytes(frame.body[size:]), self.setup)
         number = frame.round
         try:
             content = ring.packed(self._masked(ring.encoded(vector, bits), number, present), bits)
-        except (ValueError, OverflowError) as error:
-            self._holder.withdraw()
-            raise Refused(f"no answer: {error}") from error
+        except ValueError:
+            self._holder.withdraw(receipt)
+            raise Refused("a neighbour's key that nobody can use") from None
         # Nothing can fail from here on: the round has begun, and this is its only answer.
+        self._receipt = receipt
         self._round, self._present, self._awaits = number, present, Kind.SURVIVORS
         for past in [r for r in self._secrets if r < number]:
             del self._secrets[past]
@@ -261,24 +267,21 @@ class Client:
         self._check_present(survivors)
         self._survivors = survivors
         self._view = keys.digest(self._view + bitmap(survivors, self.setup.parties))
-        tags = {
-            other: keys.tag(self._seals[other][b"tell"], self._view) for other in self._neighbours if other in survivors
-        }
         self._awaits = Kind.CONFIRMED
-        return self._frame(Kind.CONFIRM, table(tags))
+        member = self.party in self._committee
+        return self._frame(Kind.CONFIRM, keys.signature(self._pen, self._view) if member else b"")
 
     def _unmask(self, frame: Frame) -> bytes:
-        found = entries(frame.body, 32)
-        around = set(self._neighbours) & self._survivors
-        if not set(found) <= around:
-            raise Refused("confirmations of parties that are no neighbours here")
-        for other, tag in found.items():
-            if not keys.same(tag, keys.tag(self._seals[other][b"hear"], self._view)):
-                raise self._stop(f"party {other} was told something else about this round")
-        if not self._graph.enough(self.setup.seed, self.party, frozenset(found) | {self.party}):
-            raise self._stop(f"only {len(found)} of its neighbours confirm, {self._graph.threshold} are needed")
+        found = entries(frame.body, keys.SIGNATURE_BYTES)
+        if not set(found) <= set(self._signers) & self._survivors:
+            raise Refused("signatures of parties that are not in the committee")
+        for member, signature in found.items():
+            if not keys.signed(self._signers[member], signature, self._view):
+                raise self._stop(f"party {member} was told something else about this round")
+        if len(found) < self.setup.committee.threshold:
+            raise self._stop(f"only {len(found)} signatures confirm the round, {self.setup.committee.threshold} must")
         try:
-            self._holder.release()
+            self._holder.release(self._receipt)
         except Exception as error:
             raise self._stop(f"it does not release its answer: {error}") from error
         given = {}

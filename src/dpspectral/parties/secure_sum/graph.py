@@ -19,6 +19,15 @@ lets it fill them. Against that each party also counts its neighbours on either 
 
 so that one of them is honest, no honest party is the last before a gap, and the honest stay connected whoever is
 called dropped. Parties that drop out by themselves leave as many with probability 1 − 2^−20/s; else k grows.
+
+All this is about one set of survivors. A server could tell one arc of the ring that some parties dropped and another
+arc that others did; each party would see enough survivors, and the sum would lack both. So a committee of m random
+parties signs what it was told, and nobody helps to open a sum without T of its signatures under the same view:
+
+    (f) T > (m + t₁)/2, where more than t₁ of the m are corrupt with probability 2^−41 at most
+    (g) fewer than T of them survive with probability 2^−20 at most
+
+Two views would take 2T − t₁ > m honest signatures, and an honest party signs one. Up to 16 parties, all are in it.
 """
 
 from __future__ import annotations
@@ -79,6 +88,36 @@ def _ring(parties: int, seed: bytes) -> tuple[list[int], list[int]]:
     for number, party in enumerate(ring):
         place[party] = number
     return ring, place
+
+
+@dataclass(frozen=True)
+class Committee:
+    """m of s parties, T of whose signatures make a view the only one."""
+
+    parties: int
+    size: int
+    threshold: int
+
+    def members(self, seed: bytes) -> frozenset[int]:
+        return _members(self.parties, self.size, seed)
+
+
+@lru_cache(maxsize=16)
+def _members(parties: int, size: int, seed: bytes) -> frozenset[int]:
+    order = sorted(range(parties), key=lambda party: _digest(b"committee" + seed + party.to_bytes(4, "big")))
+    return frozenset(order[:size])
+
+
+@lru_cache(maxsize=64)
+def choose_committee(parties: int, collusion: int, drop_tolerance: int) -> Committee:
+    """The smallest committee for s parties, of which c may collude and d may drop out."""
+    s, c, d = parties, collusion, drop_tolerance
+    for m in range(3, s) if s > _FEW else ():
+        t1 = next(t for t in range(min(c, m) + 1) if hypergeom.sf(t, s, c, m) <= 2.0 ** -(SECURITY_BITS + 1))
+        needed = (m + t1) // 2 + 1
+        if needed <= m and hypergeom.cdf(needed - 1, s, s - d, m) <= 2.0**-CORRECTNESS_BITS:
+            return Committee(s, m, needed)
+    return Committee(s, s, (s + c) // 2 + 1)  # no more than s − d: `choose_graph` asks for more
 
 
 def _digest(content: bytes) -> bytes:

@@ -1,17 +1,19 @@
-"""The cryptography of the secure sum: key agreement, sealed envelopes, tags. All primitives are `cryptography`'s."""
+"""The cryptography of the secure sum: key agreement, envelopes, signatures. All primitives are `cryptography`'s."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import constant_time, hashes, hmac
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
+SIGNATURE_BYTES = 64
 SEAL_BYTES = 28  # what sealing adds: nonce and tag
 
 
@@ -58,14 +60,22 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         raise ValueError("a sealed message was damaged, or is not for this place") from None
 
 
-def tag(key: bytes, content: bytes) -> bytes:
-    made = hmac.HMAC(key, hashes.SHA256())
-    made.update(content)
-    return made.finalize()
+def signing_key(private: bytes) -> bytes:
+    """The public half of a signature key."""
+    return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def same(one: bytes, other: bytes) -> bool:
-    return constant_time.bytes_eq(one, other)
+def signature(private: bytes, content: bytes) -> bytes:
+    return Ed25519PrivateKey.from_private_bytes(private).sign(content)
+
+
+def signed(public: bytes, signature: bytes, content: bytes) -> bool:
+    """Whether this is the owner's signature of the content."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def digest(content: bytes) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dpspectral.parties.secure_sum.graph import Graph, choose_graph
+from dpspectral.parties.secure_sum.graph import Committee, Graph, choose_committee, choose_graph
 from dpspectral.parties.secure_sum.keys import digest
 from dpspectral.privacy import checks
 
@@ -34,14 +34,14 @@ class Aborted(RuntimeError):  # noqa: N818
 
 class Kind(IntEnum):
     KEYS = 1  # party → server: its public keys
-    ROSTER = 2  # server → party: its neighbours' public keys
+    ROSTER = 2  # server → party: its neighbours' public keys, and the committee's
     SHARES = 3  # party → server: sealed shares for its neighbours
     DELIVERY = 4  # server → party: who takes part, and the shares for it
     ASK = 5  # server → party: a public question, and who is still there
     MASKED = 6  # party → server: its masked answer
     SURVIVORS = 7  # server → party: whose answers arrived
-    CONFIRM = 8  # party → server: tags for its neighbours over what it was told
-    CONFIRMED = 9  # server → party: its neighbours' tags
+    CONFIRM = 8  # party → server: from the committee, a signature of what it was told
+    CONFIRMED = 9  # server → party: the committee's signatures
     UNMASK = 10  # party → server: one share of each neighbour
 
 
@@ -65,6 +65,10 @@ class Setup:
     @property
     def graph(self) -> Graph:
         return choose_graph(self.parties, self.collusion, self.drop_tolerance)
+
+    @property
+    def committee(self) -> Committee:
+        return choose_committee(self.parties, self.collusion, self.drop_tolerance)
 
     @property
     def fewest(self) -> int:

@@ -41,11 +41,8 @@ def word(bits: int) -> type[np.unsignedinteger]:
 
 
 def encoded(values: NDArray[np.int64], bits: int) -> Words:
-    """Integers as elements of the ring (copied); refuses what does not fit."""
-    flat = values.reshape(-1)
-    if flat.size and max(int(flat.max()), -int(flat.min())) >= 1 << (bits - 1):
-        raise OverflowError(f"a value does not fit {bits} bits: more users or larger noise than declared")
-    return flat.astype(np.int64).view(np.uint64).astype(word(bits))
+    """Integers as elements of the ring (copied). What does not fit is reduced: a refusal would tell something."""
+    return values.reshape(-1).astype(np.int64).view(np.uint64).astype(word(bits))
 
 
 def decoded(elements: Words, bits: int) -> NDArray[np.int64]:

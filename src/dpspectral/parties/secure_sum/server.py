@@ -50,6 +50,7 @@ class Server:
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self._graph = setup, setup.graph
+        self._committee = setup.committee.members(setup.seed)
         self._awaits: Kind | None = Kind.KEYS
         self._present = frozenset(range(setup.parties))
         self._answered: dict[int, bytes] = {}  # of this wave
@@ -73,6 +74,11 @@ class Server:
         return self._present
 
     @property
+    def round(self) -> int:
+        """The number of the last round that was begun."""
+        return self._round
+
+    @property
     def rounds_left(self) -> int:
         return self.setup.rounds - self._round - 1
 
@@ -93,7 +99,7 @@ class Server:
         if self._awaits is Kind.MASKED:
             size = ring.packed_size(self._size, self._bits)
         elif self._awaits is Kind.KEYS:
-            size = keys.KEY_BYTES * (1 + 2 * self.setup.rounds)
+            size = keys.KEY_BYTES * (2 + 2 * self.setup.rounds)
         elif len(content) > OVERHEAD + self._graph.neighbours * (4 + self._bundle()):
             raise Refused(f"a message of {len(content)} bytes is too long for this stage")
         frame = decode(content, self._awaits, self.setup.run, max(self._round, 0), size)
@@ -118,12 +124,15 @@ class Server:
         if self._awaits is Kind.SHARES:
             wanted, size = around & self._present, self._bundle()
         elif self._awaits is Kind.CONFIRM:
-            wanted, size = around & self._survivors, 32
+            member = frame.party in self._committee
+            if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
+                raise Refused("a signature where none is due, or none where one is")
+            return
         elif self._awaits is Kind.UNMASK:
             wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
         elif self._awaits is Kind.KEYS:
             body, size = bytes(frame.body), keys.KEY_BYTES
-            publics = [body[:size], *(body[start : start + size] for start in range(size, len(body), 2 * size))]
+            publics = [body[:size], *(body[start : start + size] for start in range(2 * size, len(body), 2 * size))]
             if not keys.usable(publics):
                 raise Refused("a public key that nobody can use")
             return
@@ -172,13 +181,8 @@ class Server:
             return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, lambda _: who)
         if kind is Kind.CONFIRM:
             self._telling = answered
-            told = {sender: entries(body, 32) for sender, body in given.items()}
-
-            def tags(party: int) -> bytes:
-                around = self._graph.around(self.setup.seed, party)
-                return table({other: told[other][party] for other in around if other in told})
-
-            return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, tags)
+            signatures = table({sender: body for sender, body in given.items() if sender in self._committee})
+            return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, lambda _: signatures)
         if kind is Kind.UNMASK:
             self._present = answered  # whoever missed a wave is out
             self._awaits, self._complete = None, True
@@ -211,14 +215,16 @@ class Server:
                 found[other] = self._keys[other][: keys.KEY_BYTES] + b"".join(
                     self._mask_key(other, r) for r in range(self.setup.rounds)
                 )
-        return table(found)
+        neighbours, size = table(found), keys.KEY_BYTES
+        signers = table({other: self._keys[other][size : 2 * size] for other in self._committee if other in self._keys})
+        return len(neighbours).to_bytes(4, "big") + neighbours + signers
 
     def _mask_key(self, party: int, round_: int) -> bytes:
-        start = keys.KEY_BYTES * (1 + 2 * round_)
+        start = keys.KEY_BYTES * (2 + 2 * round_)
         return self._keys[party][start : start + keys.KEY_BYTES]
 
     def _commitment(self, party: int, round_: int) -> bytes:
-        start = keys.KEY_BYTES * (2 + 2 * round_)
+        start = keys.KEY_BYTES * (3 + 2 * round_)
         return self._keys[party][start : start + keys.KEY_BYTES]
 
     def ask(self, question: bytes, size: int, bits: int) -> Wave:

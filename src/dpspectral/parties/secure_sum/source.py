@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from dpspectral.parties.party import Party, split
 from dpspectral.parties.question import Question
-from dpspectral.parties.secure_sum.local import LocalNetwork, Traffic
+from dpspectral.parties.secure_sum.local import LocalNetwork
 from dpspectral.parties.secure_sum.messages import Aborted, Setup
+from dpspectral.parties.secure_sum.network import Network, Traffic
 from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
@@ -81,7 +82,7 @@ class SecureSum(Source):
         users: int | None = None,
         rounds: int = 8,
         retries: int = 0,
-        network: Callable[..., LocalNetwork] = LocalNetwork,
+        network: Callable[..., Network] = LocalNetwork,
     ) -> None:
         parties = list(parties)
         if not all(isinstance(party, Party) for party in parties):
@@ -95,24 +96,35 @@ class SecureSum(Source):
                     f"party {number} has {party.n} columns and {party.unit!r}, party 0 has {first.n} and "
                     f"{first.unit!r}: all must agree on the catalogue and on who is protected"
                 )
-        self.unit: Unit = first.unit
-        self.n = first.n
+        counted = sum(party.users for party in parties)
         checks.optional_integer("users", users, low=1)
-        public = isinstance(self.unit, Interaction) or self.unit.neighbours == "replace"
+        if users is not None and counted > users:
+            raise ValueError(f"users={users} were declared, but the parties hold more rows")
+        checks.integer("retries", retries, low=0)
+        made = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
+        self._begin(made, first.unit, first.n, users, counted, retries, all(party.noise.private for party in parties))
+
+    @classmethod
+    def over(cls, network: Network, unit: Unit, n: int, *, users: int, retries: int = 0) -> Self:
+        """Parties elsewhere, behind an engine's network; `users` is declared, the parties' rows are not known here."""
+        source = cls.__new__(cls)
+        source._begin(network, unit, n, users, None, retries, True)
+        return source
+
+    def _begin(
+        self, network: Network, unit: Unit, n: int, users: int | None, counted: int | None, retries: int, private: bool
+    ) -> None:
+        self.unit, self.n = unit, n
+        public = isinstance(unit, Interaction) or unit.neighbours == "replace"
         if users is None and not public:
             raise ValueError(
                 "users is missing: under this unit the number of users is not public, so declare how many there are at "
                 "most, users=..."
             )
-        counted = sum(party.users for party in parties)
-        self.rows = counted if public and users is None else users
-        if users is not None and counted > users:
-            raise ValueError(f"users={users} were declared, but the parties hold more rows")
-        checks.integer("retries", retries, low=0)
-        self._retries = retries
-        self._private = all(party.noise.private for party in parties)
-        self._network = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
-        self.shares = self._network.setup.noise_shares
+        self.rows = counted if users is None else users
+        self._retries, self._declared, self._private = retries, users is not None, private
+        self._network = network
+        self.shares = network.setup.noise_shares
         self._columns: NDArray[np.int64] | None = None
         self.opened: list[Opened] = []
 
@@ -140,7 +152,7 @@ class SecureSum(Source):
         if isinstance(query, Product) and query.centre is not None:
             raise ValueError("a centre is subtracted by a curator only")
         assert self.rows is not None
-        question = Question(what, query, mu, ledger.budget, self.setup.parties, self.rows, self._columns)
+        question = Question(what, query, mu, ledger.budget, self.setup, self.rows, self._columns)
         entry = replace(question.release, private=self._private)
         ledger.require(entry.protects, entry.mu)
         content, stages = question.encode(), {"masked": 0.0, "confirm": 0.8, "unmask": 0.9}
@@ -163,10 +175,21 @@ class SecureSum(Source):
 
     def count(self, mu: float, ledger: Ledger) -> int:
         """How many users have an item; from then on that (and a margin) is what the ring is made wide enough for."""
+        if not self._declared or self.rows is None:
+            raise ValueError("where the number of users is private, declare how many there are at most: users=...")
         found = super().count(mu, ledger)
-        assert self.rows is not None
         self.rows = min(self.rows, found + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
         return found
+
+    def mean(self, mu: float, ledger: Ledger, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
+        if declared is None and self._declared and self.unit.neighbours == "replace":
+            raise ValueError("users=... is an upper bound; give the number of rows for the mean, declared=...")
+        return super().mean(mu, ledger, declared)
+
+    def expects(self, releases: int) -> None:
+        left = self._network.server.rounds_left
+        if releases > left:
+            raise ValueError(f"this takes {releases} sums, but keys are left for {left}: SecureSum(..., rounds=...)")
 
     def restricted(self, columns: NDArray[np.int64]) -> Source:
         part = copy.copy(self)  # the same parties, keys, rounds and records
