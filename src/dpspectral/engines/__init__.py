@@ -1,0 +1,1 @@
+"""Existing engines carry the protocols further; each is an extra of its own."""

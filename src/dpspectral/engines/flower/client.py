@@ -1,0 +1,118 @@
+"""The Flower ClientApp of a party: `dpspectral.engines.flower.client:app`.
+
+A SuperNode is started with `--node-config 'policy="/path/to/policy.toml"'`. Flower starts the app anew for each
+message; what the protocol has to remember lies in the node's state, what must never happen twice on the party's disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from dpspectral.engines.flower.policy import Policy, PolicyError, catalogue_digest, make_unit
+from dpspectral.engines.flower.record import NAME, Envelope, reply
+from dpspectral.engines.flower.simulate import settings
+from dpspectral.parties.party import Party
+from dpspectral.parties.secure_sum import memory
+from dpspectral.parties.secure_sum.client import Client, Holder
+from dpspectral.parties.secure_sum.messages import Kind, Refused, decode
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.recsys import datasets
+from dpspectral.recsys.tables import Table
+
+LOG = logging.getLogger("dpspectral.flower")
+_ROUND = slice(26, 30)  # of a frame's header
+app = ClientApp()
+
+
+@app.query()
+def answer(message: Message, context: Context) -> Message:
+    """One message of the secure sum."""
+    start = time.process_time()
+    found: bytes | None = None
+    try:
+        found = _answer(Envelope.decode(message.content), context)
+    except Exception as error:  # reasons stay here: they may tell something about the data
+        LOG.warning("no answer: %s: %s", type(error).__name__, error)
+    return Message(reply(found, time.process_time() - start), reply_to=message)
+
+
+def _answer(asked: Envelope, context: Context) -> bytes:
+    number = int.from_bytes(asked.message[_ROUND], "big") if asked.stage == "masked" else 0
+    holder, answered = _holder(asked, context, number)
+    state = context.state.config_records
+    if asked.stage == "keys":
+        if NAME in state:
+            raise Refused("this node takes part in the run already")
+        client = Client(asked.setup, asked.party, holder)
+        found = client.hello()
+    else:
+        if NAME not in state:
+            raise Refused("this node does not take part in the run, or has lost its memory of it")
+        client = memory.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
+        if asked.stage == "masked":
+            decode(asked.message, Kind.ASK, asked.setup.run, number)  # a damaged message costs nothing
+            answered.begin(asked.setup, number)
+        try:
+            found = client.receive(asked.message)
+        except Refused:
+            raise
+        except Exception:
+            state[NAME] = ConfigRecord({"memory": memory.dump(client)})  # a client that has stopped stays so
+            raise
+    state[NAME] = ConfigRecord({"memory": memory.dump(client)})
+    LOG.info("answered %s, %d bytes", asked.stage, len(found))
+    return found
+
+
+def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, memory.Answered]:
+    """The party behind this node: by its policy, or, in a simulation, a part of one file."""
+    if (file := context.node_config.get("policy")) is not None:
+        policy = Policy.read(Path(str(file)))
+        if catalogue_digest(policy.items_file) != asked.catalogue:
+            raise PolicyError("the server has another list of items")
+        party: Party = policy.party() if asked.stage == "masked" else _Absent()
+        return party, memory.Answered(policy.ledger_file.with_suffix(".rounds"))
+    return _simulated(asked, context, number)
+
+
+class _Absent(Party):
+    """Where no question can come, data need not be read."""
+
+    def __init__(self) -> None:
+        pass
+
+
+def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, memory.Answered]:
+    if "partition-id" not in context.node_config:
+        raise PolicyError("this node has no policy: start it with --node-config 'policy=\"FILE\"'")
+    part, parts = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
+    run = settings(dict(context.run_config))
+    folder = Path(str(run["folder"]))
+    answered = memory.Answered(folder / f"party-{part}.rounds")
+    if asked.stage != "masked":
+        return _Absent(), answered
+    table = _table(str(run["data"]), str(run["items"]), run.get("min-rating"), run.get("header"))
+    edges = np.linspace(0, table.matrix.shape[0], parts + 1).astype(int)
+    floor, norm = run.get("floor"), run.get("row-norm")
+    unit = make_unit(
+        str(run["unit"]), None if floor is None else int(floor), str(run.get("weighting", "sqrt")),
+        str(run.get("neighbours", "add-remove")), None if norm is None else float(norm),
+    )  # fmt: skip
+    ledger = Ledger.open(folder / f"party-{part}.ledger", Budget(float(run["epsilon"]), float(run["delta"])))
+    seed = run.get("not-private-seed")
+    noise = None if seed is None else NotPrivate(int(seed) + 1000 * number + part)
+    return Party(table.matrix[edges[part] : edges[part + 1]], unit, ledger=ledger, noise=noise), answered
+
+
+@lru_cache(maxsize=1)
+def _table(data: str, items: str, min_rating: float | None, header: bool | None) -> Table:
+    return datasets.load(Path(data), items=items, min_rating=min_rating, header=header)

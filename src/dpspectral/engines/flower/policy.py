@@ -1,0 +1,160 @@
+"""What a party agrees to, in a file of its own: the server's word counts only within it.
+
+data = "ratings.csv"            # rows of this party; paths are relative to this file
+items = "items.txt"             # the public list of items all parties share
+ledger = "party.ledger"         # made by `dpspectral ledger create`: the total its data may ever spend
+
+[allow]
+unit = "interaction"            # or "user", "rows" (then row_norm)
+floor = 20                      # leave it out to let released figures choose it (interaction)
+epsilon = 5.0                   # most that one run may spend
+delta = 1e-8
+parties = 3                     # at least
+collusion = 1                   # at least
+releases = 8                    # at most, retries included
+columns = 512                   # of a power iteration, at most
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import hashes
+
+from dpspectral.parties.party import Party
+from dpspectral.parties.question import Question
+from dpspectral.privacy import checks
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
+from dpspectral.queries import Product
+from dpspectral.recsys import datasets
+from dpspectral.recsys.tables import read_catalogue
+
+_TOP = {"data", "items", "ledger", "min_rating", "header", "allow"}
+_ALLOW = {
+    "unit", "floor", "weighting", "neighbours", "row_norm", "epsilon", "delta", "parties", "collusion", "releases",
+    "columns",
+}  # fmt: skip
+
+
+class PolicyError(ValueError):
+    """The policy file is wrong, or a run is outside of it."""
+
+
+def make_unit(
+    kind: str,
+    floor: int | None = None,
+    weighting: str = "sqrt",
+    neighbours: str = "add-remove",
+    row_norm: float | None = None,
+) -> Unit:
+    """A unit of privacy by name."""
+    checks.choice("unit", kind, ("interaction", "user", "rows"))
+    if kind == "rows":
+        return BoundedRows(row_norm, neighbours=neighbours)
+    if kind == "user":
+        return User(1 if floor is None else floor, neighbours)
+    return Interaction(floor, weighting, neighbours)
+
+
+def catalogue_digest(items: Path) -> str:
+    """What parties and server compare: the list of items, in order."""
+    made = hashes.Hash(hashes.SHA256())
+    for name in read_catalogue(str(items)):
+        made.update(name.encode() + b"\n")
+    return made.finalize().hex()
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy file."""
+
+    folder: Path
+    data: str
+    items: str
+    ledger: str
+    unit: Unit
+    budget: Budget
+    parties: int
+    collusion: int
+    releases: int
+    columns: int
+    min_rating: float | None = None
+    header: bool | None = None
+
+    @classmethod
+    def read(cls, file: Path) -> Policy:
+        try:
+            found = tomllib.loads(file.read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise PolicyError(f"policy {file}: {error}") from error
+        allow = found.get("allow", {})
+        for names, given, where in ((_TOP, found, ""), (_ALLOW, allow, "[allow] ")):
+            if unknown := sorted(set(given) - names):
+                raise PolicyError(f"policy {file}: {where}does not know {', '.join(unknown)}")
+        try:
+            unit = make_unit(
+                allow["unit"], allow.get("floor"), allow.get("weighting", "sqrt"),
+                allow.get("neighbours", "add-remove"), allow.get("row_norm"),
+            )  # fmt: skip
+            return cls(
+                file.resolve().parent, str(found["data"]), str(found["items"]), str(found["ledger"]), unit,
+                Budget(allow["epsilon"], allow["delta"]), checks.integer("parties", allow.get("parties", 3), low=3),
+                checks.integer("collusion", allow.get("collusion", 1), low=1),
+                checks.integer("releases", allow.get("releases", 8), low=1),
+                checks.integer("columns", allow.get("columns", 4096), low=1), found.get("min_rating"),
+                found.get("header"),
+            )  # fmt: skip
+        except KeyError as error:
+            raise PolicyError(f"policy {file}: {error.args[0]} is missing") from error
+        except (ValueError, TypeError) as error:
+            raise PolicyError(f"policy {file}: {error}") from error
+
+    @property
+    def items_file(self) -> Path:
+        return self.folder / self.items
+
+    @property
+    def ledger_file(self) -> Path:
+        return self.folder / self.ledger
+
+    def party(self) -> PolicyParty:
+        """The party with its rows and its ledger."""
+        table = datasets.load(
+            self.folder / self.data, items=str(self.items_file), min_rating=self.min_rating, header=self.header
+        )
+        if not self.ledger_file.exists():
+            raise PolicyError(f"there is no ledger {self.ledger_file}: dpspectral ledger create {self.ledger_file} ...")
+        return PolicyParty(table.matrix, self, Ledger.open(self.ledger_file))
+
+
+class PolicyParty(Party):
+    """A party that holds every question against its policy."""
+
+    def __init__(self, data: Any, policy: Policy, ledger: Ledger, noise: NotPrivate | None = None) -> None:
+        super().__init__(data, policy.unit, ledger=ledger, noise=noise)
+        self.policy = policy
+
+    def _agree(self, asked: Question) -> None:
+        allow, setup = self.policy, asked.setup
+        if setup.parties < allow.parties:
+            raise PolicyError(f"{setup.parties} parties take part, the policy asks for {allow.parties}")
+        if setup.collusion < allow.collusion:
+            raise PolicyError(f"noise for {setup.collusion} colluding parties, the policy asks for {allow.collusion}")
+        if setup.rounds > allow.releases:
+            raise PolicyError(f"keys for {setup.rounds} sums, the policy allows {allow.releases}")
+        if asked.budget.epsilon > allow.budget.epsilon or asked.budget.delta > allow.budget.delta:
+            raise PolicyError(
+                f"a run of epsilon={asked.budget.epsilon:g}, delta={asked.budget.delta:g}; the policy allows "
+                f"epsilon={allow.budget.epsilon:g}, delta={allow.budget.delta:g}"
+            )
+        if asked.mu > asked.budget.mu * (1 + 1e-9):
+            raise PolicyError("one sum costs more than the run may spend")
+        if isinstance(asked.query, Product) and asked.query.X.shape[1] > allow.columns:
+            raise PolicyError(f"{asked.query.X.shape[1]} columns, the policy allows {allow.columns}")
+        super()._agree(asked)

@@ -1,0 +1,78 @@
+"""The Flower ServerApp: `dpspectral.engines.flower.server:app`. It asks, adds up, and decomposes what was opened.
+
+Settings come from the run's config (`flwr run --run-config`, or `[tool.flwr.app.config]`), see docs/flower.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.decompose import decompose
+from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
+from dpspectral.engines.flower.policy import catalogue_digest, make_unit
+from dpspectral.engines.flower.simulate import settings
+from dpspectral.files import check_writable
+from dpspectral.parties.secure_sum.source import SecureSum
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.recsys.tables import read_catalogue
+
+LOG = logging.getLogger("dpspectral.flower")
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """One private basis from the nodes that are connected."""
+    run(grid, settings(dict(context.run_config)))
+
+
+def run(grid: Grid, config: dict[str, Any]) -> None:
+    """Everything is checked before the first message."""
+    items, out = Path(str(config["items"])), Path(str(config["out"]))
+    check_writable(out)
+    names = read_catalogue(str(items))
+    floor, norm = config.get("floor"), config.get("row-norm")
+    unit = make_unit(
+        str(config["unit"]), None if floor is None else int(floor), str(config.get("weighting", "sqrt")),
+        str(config.get("neighbours", "add-remove")), None if norm is None else float(norm),
+    )  # fmt: skip
+    budget = Budget(float(config["epsilon"]), float(config["delta"]))
+    ledger = Ledger(budget) if "ledger" not in config else Ledger.open(str(config["ledger"]))
+    parties, patience = int(config["parties"]), float(config.get("patience", 600.0))
+    nodes = wait_for_nodes(grid, parties, patience)
+    network = FlowerNetwork(
+        grid, nodes, catalogue=catalogue_digest(items), collusion=int(config.get("collusion", 1)),
+        drop_tolerance=int(config.get("drop-tolerance", 0)), rounds=int(config.get("rounds", 8)), patience=patience,
+    )  # fmt: skip
+    source = SecureSum.over(network, unit, len(names), users=int(config["users"]))
+    options: dict[str, Any] = {}
+    for name, kind in (("iterations", int), ("oversampling", int), ("method", str)):
+        if name in config:
+            options[name] = kind(config[name])
+    if (share := config.get("catalogue", "auto")) != "auto":
+        options["catalogue"] = None if share == "none" else PrivateCatalogue(float(share))
+    told = {"last": ""}
+
+    def tell(text: str, _fraction: float) -> None:
+        if text != told["last"]:
+            told["last"] = text
+            spent = ledger.epsilon() if ledger.entries else 0.0
+            LOG.info("%s; %d parties present, ε = %.4g spent", text, len(network.server.present), spent)
+
+    result = decompose(
+        source, int(config["rank"]), unit, budget, ledger=ledger, users="private", progress=tell,
+        random_state=int(config["random-state"]) if "random-state" in config else None, **options,
+    )  # fmt: skip
+    result.save(out, items=names)
+    traffic = network.traffic
+    LOG.info(
+        "%s written; %d sums, a party sent %.3f MB and computed %.2f s (means)", out, len(source.opened),
+        traffic.mean_party.sent / 1e6, traffic.mean_party.seconds,
+    )  # fmt: skip
