@@ -89,7 +89,8 @@ class Client:
 
     def given_up(self, number: int) -> None:
         """This round ended before its survivors were told to anyone (only who knows that may say so)."""
-        if self._awaits is Kind.SURVIVORS and self._round == number:
+        if self._awaits is Kind.SURVIVORS and self._round == number and not self._stopped:
+            self._awaits = Kind.ASK
             self._holder.withdraw(self._receipt)
 
     def hello(self) -> bytes:
@@ -139,7 +140,7 @@ class Client:
     def _stop(self, why: str) -> Aborted:
         """Foul play or a broken promise: forget all secrets and answer no more."""
         self._stopped = why
-        self._secrets, self._held, self._seals = {}, {}, {}
+        self._secrets, self._held, self._seals, self._envelope, self._pen = {}, {}, {}, b"", b""
         return Aborted(f"party {self.party} stops: {why}")
 
     # Setup
@@ -241,9 +242,7 @@ class Client:
         self._round, self._present, self._awaits = number, present, Kind.SURVIVORS
         for past in [r for r in self._secrets if r < number]:
             del self._secrets[past]
-        self._view = keys.digest(
-            self.setup.fingerprint + self._purpose(b"view", number) + keys.digest(bytes(frame.body))
-        )
+        self._view = asked_view(self.setup, number, bytes(frame.body))
         return self._frame(Kind.MASKED, content)
 
     def _masked(self, elements: ring.Words, number: int, present: frozenset[int]) -> ring.Words:
@@ -266,7 +265,7 @@ class Client:
             raise self._stop("the server says this party's answer did not arrive")
         self._check_present(survivors)
         self._survivors = survivors
-        self._view = keys.digest(self._view + bitmap(survivors, self.setup.parties))
+        self._view = survived_view(self._view, survivors, self.setup)
         self._awaits = Kind.CONFIRMED
         member = self.party in self._committee
         return self._frame(Kind.CONFIRM, keys.signature(self._pen, self._view) if member else b"")
@@ -295,6 +294,16 @@ class Client:
         del self._secrets[self._round]
         self._awaits = Kind.ASK
         return self._frame(Kind.UNMASK, table(given))
+
+
+def asked_view(setup: Setup, number: int, asked: bytes) -> bytes:
+    """A digest of what a party was asked, and who else was."""
+    return keys.digest(setup.fingerprint + b"view" + struct.pack(">I", number) + keys.digest(asked))
+
+
+def survived_view(view: bytes, survivors: frozenset[int], setup: Setup) -> bytes:
+    """And of whose answers arrived. This is what the committee signs."""
+    return keys.digest(view + bitmap(survivors, setup.parties))
 
 
 def _between(context: bytes, sender: int, receiver: int) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.parties.secure_sum import keys, ring, shamir
-from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK
+from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, survived_view
 from dpspectral.parties.secure_sum.messages import (
     OVERHEAD,
     Aborted,
@@ -62,6 +62,7 @@ class Server:
         self._shares: dict[int, dict[int, bytes]] = {}
         self._total: ring.Words = np.empty(0, dtype=np.uint32)
         self._size, self._bits = 0, 0
+        self._view = b""  # what the committee should sign
         self._complete = False  # all waves of a round are over, and its sum has not been taken
         self._ended = ""
 
@@ -127,6 +128,8 @@ class Server:
             member = frame.party in self._committee
             if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
                 raise Refused("a signature where none is due, or none where one is")
+            if member and not keys.signed(self._signer(frame.party), bytes(frame.body), self._view):
+                raise Refused("a signature of something else")
             return
         elif self._awaits is Kind.UNMASK:
             wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
@@ -177,6 +180,7 @@ class Server:
         if kind is Kind.MASKED:
             self._keep_present(answered)
             self._survivors = self._telling = answered
+            self._view = survived_view(self._view, answered, self.setup)
             who = bitmap(answered, self.setup.parties)
             return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, lambda _: who)
         if kind is Kind.CONFIRM:
@@ -215,9 +219,12 @@ class Server:
                 found[other] = self._keys[other][: keys.KEY_BYTES] + b"".join(
                     self._mask_key(other, r) for r in range(self.setup.rounds)
                 )
-        neighbours, size = table(found), keys.KEY_BYTES
-        signers = table({other: self._keys[other][size : 2 * size] for other in self._committee if other in self._keys})
+        neighbours = table(found)
+        signers = table({other: self._signer(other) for other in self._committee if other in self._keys})
         return len(neighbours).to_bytes(4, "big") + neighbours + signers
+
+    def _signer(self, party: int) -> bytes:
+        return self._keys[party][keys.KEY_BYTES : 2 * keys.KEY_BYTES]
 
     def _mask_key(self, party: int, round_: int) -> bytes:
         start = keys.KEY_BYTES * (2 + 2 * round_)
@@ -245,6 +252,7 @@ class Server:
         self._size, self._bits = size, bits
         self._total = np.zeros(size, dtype=ring.word(bits))
         body = bitmap(self._present, self.setup.parties) + question
+        self._view = asked_view(self.setup, self._round, body)
         return self._wave(Kind.MASKED, Kind.ASK, self._present, lambda _: body)
 
     def result(self) -> Sum:
