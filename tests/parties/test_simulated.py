@@ -38,6 +38,18 @@ def test_the_law_of_many_shares_is_that_of_one_wider_share(parties, deviation):
     assert 0.5 * np.abs(total - without).sum() > 10 * distance
 
 
+def test_the_wider_share_has_the_variance_of_all_and_of_their_rounding():
+    asked = []
+
+    class Asked(NotPrivate):
+        def rounded_gaussian(self, sigma, shape):
+            asked.append(sigma)
+            return super().rounded_gaussian(sigma, shape)
+
+    sum_of_shares(Asked(0), 40.0, 25, 3)
+    assert asked == [pytest.approx(math.sqrt(25 * 40.0**2 + 24 / 12), rel=1e-12)]
+
+
 def test_shares_are_drawn_one_by_one_where_the_shortcut_is_not_exact_enough():
     class Counting(NotPrivate):
         calls = 0
