@@ -79,7 +79,8 @@ def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, mem
         policy = Policy.read(Path(str(file)))
         if catalogue_digest(policy.items_file) != asked.catalogue:
             raise PolicyError("the server has another list of items")
-        party: Party = policy.party() if asked.stage == "masked" else _Absent()
+        noise = _seeded(policy.seed, number, asked.party)
+        party: Party = policy.party(noise) if asked.stage == "masked" else _Absent()
         return party, memory.Answered(policy.ledger_file.with_suffix(".rounds"))
     return _simulated(asked, context, number)
 
@@ -108,9 +109,13 @@ def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, 
         str(run.get("neighbours", "add-remove")), None if norm is None else float(norm),
     )  # fmt: skip
     ledger = Ledger.open(folder / f"party-{part}.ledger", Budget(float(run["epsilon"]), float(run["delta"])))
-    seed = run.get("not-private-seed")
-    noise = None if seed is None else NotPrivate(int(seed) + 1000 * number + part)
+    noise = _seeded(run.get("not-private-seed"), number, asked.party)
     return Party(table.matrix[edges[part] : edges[part + 1]], unit, ledger=ledger, noise=noise), answered
+
+
+def _seeded(seed: object, number: int, party: int) -> NotPrivate | None:
+    """Reproducible noise where it was asked for by name: other samples in every round and party."""
+    return None if seed is None else NotPrivate(int(str(seed)) + 1000 * number + party)
 
 
 @lru_cache(maxsize=1)

@@ -38,7 +38,7 @@ from dpspectral.recsys.tables import read_catalogue
 _TOP = {"data", "items", "ledger", "min_rating", "header", "allow"}
 _ALLOW = {
     "unit", "floor", "weighting", "neighbours", "row_norm", "epsilon", "delta", "parties", "collusion", "releases",
-    "columns",
+    "columns", "not_private_seed",
 }  # fmt: skip
 
 
@@ -86,6 +86,7 @@ class Policy:
     columns: int
     min_rating: float | None = None
     header: bool | None = None
+    seed: int | None = None
 
     @classmethod
     def read(cls, file: Path) -> Policy:
@@ -108,7 +109,7 @@ class Policy:
                 checks.integer("collusion", allow.get("collusion", 1), low=1),
                 checks.integer("releases", allow.get("releases", 8), low=1),
                 checks.integer("columns", allow.get("columns", 4096), low=1), found.get("min_rating"),
-                found.get("header"),
+                found.get("header"), allow.get("not_private_seed"),
             )  # fmt: skip
         except KeyError as error:
             raise PolicyError(f"policy {file}: {error.args[0]} is missing") from error
@@ -123,14 +124,14 @@ class Policy:
     def ledger_file(self) -> Path:
         return self.folder / self.ledger
 
-    def party(self) -> PolicyParty:
+    def party(self, noise: NotPrivate | None = None) -> PolicyParty:
         """The party with its rows and its ledger."""
         table = datasets.load(
             self.folder / self.data, items=str(self.items_file), min_rating=self.min_rating, header=self.header
         )
         if not self.ledger_file.exists():
             raise PolicyError(f"there is no ledger {self.ledger_file}: dpspectral ledger create {self.ledger_file} ...")
-        return PolicyParty(table.matrix, self, Ledger.open(self.ledger_file))
+        return PolicyParty(table.matrix, self, Ledger.open(self.ledger_file), noise)
 
 
 class PolicyParty(Party):

@@ -1,0 +1,245 @@
+"""SuperLink and six SuperNodes as processes on loopback, with TLS and node authentication: one private basis.
+
+    python tests/deployment/flower_tls.py [--parties 6] [--folder FOLDER]
+
+Needs `pip install 'dpspectral[flower]'`. Makes a certificate authority, keys, data, a policy and a ledger for each
+party, starts everything, runs the packaged app, and checks: with the same injected noise the basis is that of the
+in-process run, bit for bit; a node with a key that was not registered is refused; ledgers hold what was released.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum, decompose
+from dpspectral.experiments.synthetic import tastes
+
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+UNIT, BUDGET, RANK, ITEMS, SEED = Interaction(20), Budget(5.0, 1e-8), 8, 150, 7
+
+
+def certificates(folder: Path) -> None:
+    """An authority and a certificate for 127.0.0.1."""
+    now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)
+    authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+
+    def name(text: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+    def base(subject: str, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+        made = x509.CertificateBuilder().subject_name(name(subject)).issuer_name(name("test authority"))
+        made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
+        return made.not_valid_before(now - day).not_valid_after(now + day)
+
+    own = base("test authority", authority).add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    leaf = base("localhost", server).add_extension(x509.SubjectAlternativeName(names), False)
+    pem = serialization.Encoding.PEM
+    (folder / "ca.crt").write_bytes(own.sign(authority, hashes.SHA256()).public_bytes(pem))
+    (folder / "server.crt").write_bytes(leaf.sign(authority, hashes.SHA256()).public_bytes(pem))
+    plain = serialization.NoEncryption()
+    (folder / "server.key").write_bytes(server.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+
+
+def node_key(folder: Path, number: int) -> None:
+    key = ec.generate_private_key(ec.SECP384R1())
+    coded = (serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    (folder / f"node{number}.key").write_bytes(key.private_bytes(*coded))
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    (folder / f"node{number}.pub").write_bytes(public + b"\n")
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def party_files(folder: Path, R: sp.csr_array, parties: int) -> None:
+    """Rows, policy and ledger of each party; the list of items for all."""
+    (folder / "items.txt").write_text("\n".join(map(str, range(ITEMS))) + "\n")
+    edges = np.linspace(0, R.shape[0], parties + 1).astype(int)
+    for party in range(parties):
+        own = folder / f"party{party}"
+        own.mkdir()
+        pairs = R[edges[party] : edges[party + 1]].tocoo()
+        lines = ["user,item", *(f"{u},{i}" for u, i in zip(pairs.row, pairs.col, strict=True))]
+        (own / "rows.csv").write_text("\n".join(lines) + "\n")
+        Ledger.open(own / "party.ledger", BUDGET)
+        (own / "policy.toml").write_text(
+            f'data = "rows.csv"\nitems = "{folder / "items.txt"}"\nledger = "party.ledger"\n[allow]\n'
+            f'unit = "interaction"\nfloor = 20\nepsilon = 5.0\ndelta = 1e-8\nparties = {parties}\nreleases = 8\n'
+            f"not_private_seed = {SEED}\n"
+        )
+
+
+class Deployment:
+    """Processes on loopback."""
+
+    def __init__(self, folder: Path, parties: int) -> None:
+        self.folder, self.parties, self.port = folder, parties, free_port()
+        self.processes: list[subprocess.Popen[bytes]] = []
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {**os.environ, **ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}
+        certificates(folder)
+        for number in range(parties + 1):  # the last one is not registered
+            node_key(folder, number)
+        (folder / "flwr").mkdir(exist_ok=True)
+        (folder / "flwr" / "config.toml").write_text(
+            f'[superlink]\ndefault = "test"\n[superlink.test]\naddress = "127.0.0.1:{self.port}"\n'
+            f'root-certificates = "{folder / "ca.crt"}"\n'
+        )
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        log = (self.folder / f"{name}.log").open("wb")
+        found = subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]], stdout=log, stderr=subprocess.STDOUT, env=self.environment,
+            start_new_session=True,
+        )  # fmt: skip
+        self.processes.append(found)
+        return found
+
+    def superlink(self) -> None:
+        self.start(
+            "superlink", "flower-superlink", "--ssl-ca-certfile", str(self.folder / "ca.crt"), "--ssl-certfile",
+            str(self.folder / "server.crt"), "--ssl-keyfile", str(self.folder / "server.key"),
+            "--enable-supernode-auth", "--disable-runtime-dependency-installation", "--port", str(self.port),
+        )  # fmt: skip
+        self.wait_until_open()
+
+    def wait_until_open(self) -> None:
+        for _ in range(300):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.2)
+        raise AssertionError("the SuperLink did not start")
+
+    def flwr(self, *arguments: str, check: bool = True) -> str:
+        found = subprocess.run(
+            [str(BIN / "flwr"), *arguments], env=self.environment, capture_output=True, text=True, timeout=600
+        )
+        if check and found.returncode:
+            raise AssertionError(found.stdout + found.stderr)
+        return found.stdout + found.stderr
+
+    def supernode(self, number: int, key: int | None = None) -> subprocess.Popen[bytes]:
+        policy = self.folder / f"party{number}" / "policy.toml"
+        return self.start(
+            f"node{number if key is None else 'x'}", "flower-supernode", "--root-certificates",
+            str(self.folder / "ca.crt"), "--superlink", f"127.0.0.1:{self.port}", "--auth-supernode-private-key",
+            str(self.folder / f"node{number if key is None else key}.key"), "--node-config", f'policy="{policy}"',
+            "--port", str(free_port()), "--max-retries", "3",
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def deployed(folder: Path, parties: int) -> Iterator[Deployment]:
+    found = Deployment(folder, parties)
+    try:
+        found.superlink()
+        for number in range(parties):
+            found.flwr("supernode", "register", str(folder / f"node{number}.pub"), "test")
+            found.supernode(number)
+        yield found
+    finally:
+        found.stop()
+
+
+def app(folder: Path, parties: int, **more: object) -> Path:
+    """The packaged app: a pyproject.toml that points at our ServerApp and ClientApp."""
+    config = {
+        "items": str(folder / "items.txt"), "unit": "interaction", "floor": 20, "rank": RANK, "epsilon": 5.0,
+        "delta": 1e-8, "parties": parties, "collusion": 1, "drop-tolerance": 1, "users": 100_000, "patience": 120.0,
+        "out": str(folder / "basis.npz"), "random-state": 0, "catalogue": "none", "iterations": 2,
+        "oversampling": 8, **more,
+    }  # fmt: skip
+    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in config.items())
+    place = folder / "app"
+    place.mkdir(exist_ok=True)
+    (place / "pyproject.toml").write_text(
+        '[project]\nname = "basis"\nversion = "1.0.0"\ndescription = "a private basis"\nlicense = "Apache-2.0"\n'
+        'dependencies = []\n[tool.hatch.build.targets.wheel]\npackages = ["."]\n'
+        '[tool.flwr.app]\npublisher = "dpspectral"\n[tool.flwr.app.components]\n'
+        'serverapp = "dpspectral.engines.flower.server:app"\nclientapp = "dpspectral.engines.flower.client:app"\n'
+        f"[tool.flwr.app.config]\n{lines}\n"
+    )
+    return place
+
+
+class Seeded(Party):
+    """A party in this process with the noise that nodes draw from `not-private-seed`."""
+
+    def __init__(self, rows: sp.csr_array, number: int) -> None:
+        super().__init__(rows, UNIT, noise=NotPrivate(0))
+        self.number, self.asked = number, 0
+
+    def answer(self, question, setup):  # type: ignore[no-untyped-def]
+        self.noise = NotPrivate(SEED + 1000 * self.asked + self.number)
+        self.asked += 1
+        return super().answer(question, setup)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parties", type=int, default=6)
+    parser.add_argument("--folder", type=Path)
+    chosen = parser.parse_args()
+    folder = (chosen.folder or Path(tempfile.mkdtemp(prefix="flower-"))).resolve()
+    folder.mkdir(exist_ok=True)
+    R = sp.csr_array(tastes(users=900, items=ITEMS))
+    party_files(folder, R, chosen.parties)
+    start = time.perf_counter()
+    with deployed(folder, chosen.parties) as network:
+        network.supernode(0, key=chosen.parties)  # not registered
+        place = app(folder, chosen.parties)
+        print(network.flwr("run", str(place), "test", "--stream")[-3000:])
+        assert (folder / "basis.npz").exists(), f"no result; logs in {folder}"
+        print(f"{time.perf_counter() - start:.0f} s")
+        refused = (folder / "nodex.log").read_text()
+    found = np.load(folder / "basis.npz")["components"]
+    expected = in_process(R, chosen.parties)
+    print("bit for bit the in-process basis:", np.array_equal(found, expected))
+    print("the node without a registered key:", refused.strip().splitlines()[-1][:160])
+    entries = [len(Ledger.open(folder / f"party{k}" / "party.ledger").entries) for k in range(chosen.parties)]
+    print("entries in the parties' ledgers:", entries)
+    assert np.array_equal(found, expected)
+    assert entries == [2] * chosen.parties
+
+
+def in_process(R: sp.csr_array, parties: int) -> np.ndarray:
+    edges = np.linspace(0, R.shape[0], parties + 1).astype(int)
+    holders = [Seeded(R[edges[k] : edges[k + 1]], k) for k in range(parties)]
+    source = SecureSum(holders, collusion=1, drop_tolerance=1, users=100_000)
+    return decompose(
+        source, RANK, UNIT, BUDGET, random_state=0, catalogue=None, iterations=2, oversampling=8
+    ).components
+
+
+if __name__ == "__main__":
+    main()
