@@ -1,0 +1,134 @@
+"""A party's policy file: read strictly, and held against every question whatever the server says."""
+
+import numpy as np
+import pytest
+
+from dpspectral import BoundedRows, Budget, Interaction, Ledger, User
+from dpspectral.engines.flower.policy import Policy, PolicyError, catalogue_digest
+from dpspectral.parties.question import Question
+from dpspectral.parties.secure_sum.messages import Setup
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.queries import Popularity, Product
+
+TEXT = """
+data = "rows.csv"
+items = "items.txt"
+ledger = "party.ledger"
+[allow]
+unit = "interaction"
+floor = 5
+epsilon = 2.0
+delta = 1e-6
+parties = 5
+collusion = 2
+releases = 4
+columns = 6
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    (tmp_path / "items.txt").write_text("a\nb\nc\n")
+    (tmp_path / "rows.csv").write_text("user,item\n1,a\n1,b\n2,c\n3,a\n3,b\n3,c\n")
+    (tmp_path / "policy.toml").write_text(TEXT)
+    return tmp_path / "policy.toml"
+
+
+def test_a_policy_gives_a_party_with_rows_and_ledger(file):
+    Ledger.open(file.parent / "party.ledger", Budget(3, 1e-6))
+    policy = Policy.read(file)
+    assert policy.unit == Interaction(5)
+    party = policy.party()
+    assert (party.n, party.users) == (3, 3)
+    assert party.ledger.budget == Budget(3, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('data = "rows.csv"\n', "", "data is missing"),
+        ("epsilon = 2.0\n", "", "epsilon is missing"),
+        ("epsilon = 2.0", "epsilon = -1", "epsilon must be"),
+        ("floor = 5", "flor = 5", "does not know flor"),
+        ('items = "items.txt"', 'items = "items.txt"\ntable = 1', "does not know table"),
+        ("floor = 5", "floor = ", "policy.toml"),
+        ('"interaction"', '"everybody"', "unit must be"),
+        ("parties = 5", "parties = 2", "parties must be"),
+        ('unit = "interaction"\nfloor = 5', 'unit = "rows"', "norm is missing"),
+    ],
+)
+def test_wrong_policies_say_what_is_wrong(file, old, new, message):
+    assert old in TEXT
+    file.write_text(TEXT.replace(old, new))
+    with pytest.raises(PolicyError, match=message):
+        Policy.read(file)
+
+
+def test_units_by_name(file):
+    for old, new, unit in [
+        ("floor = 5", "floor = 5\nneighbours = 'replace'", Interaction(5, neighbours="replace")),
+        ("floor = 5", "", Interaction()),
+        ('unit = "interaction"', 'unit = "user"', User(5)),
+        ('unit = "interaction"\nfloor = 5', 'unit = "rows"\nrow_norm = 2.0', BoundedRows(2.0)),
+    ]:
+        file.write_text(TEXT.replace(old, new))
+        assert Policy.read(file).unit == unit
+
+
+def test_a_missing_ledger_and_unknown_items_are_said(file):
+    with pytest.raises(PolicyError, match="dpspectral ledger create"):
+        Policy.read(file).party()
+    Ledger.open(file.parent / "party.ledger", Budget(3, 1e-6))
+    (file.parent / "rows.csv").write_text("user,item\n1,a\n1,zebra\n")
+    with pytest.raises(ValueError, match="zebra"):
+        Policy.read(file).party()
+
+
+def test_the_catalogues_digest_is_about_names_and_order(tmp_path):
+    texts = {"one": "a\nb\n", "same": "a\n\nb", "other": "b\na\n", "longer": "a\nb\nc\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    found = {name: catalogue_digest(tmp_path / name) for name in texts}
+    assert found["one"] == found["same"]
+    assert len(set(found.values())) == 3
+
+
+SETUP = {"parties": 6, "collusion": 2, "drop_tolerance": 0, "rounds": 4}
+
+
+BUDGET, UNIT = Budget(2, 1e-6), Interaction(5)
+
+
+def question(setup=None, mu=0.2, budget=BUDGET, unit=UNIT, columns=None, n=3):
+    made = Setup(run=bytes(16), seed=bytes(32), **{**SETUP, **(setup or {})})
+    query = Popularity(unit, n, shares=made.noise_shares)
+    if columns is not None:
+        query = Product(unit, Iterate(np.full((n, columns), 0.3)), 0.01, shares=made.noise_shares)
+    return Question("something", query, mu, budget, made, 100), made
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"setup": {"parties": 4, "collusion": 1}}, "4 parties take part, the policy asks for 5"),
+        ({"setup": {"collusion": 1}}, "noise for 1 colluding parties"),
+        ({"setup": {"rounds": 5}}, "keys for 5 sums, the policy allows 4"),
+        ({"budget": Budget(2.5, 1e-6)}, "the policy allows epsilon=2"),
+        ({"budget": Budget(2, 1e-5)}, "delta=1e-06"),
+        ({"mu": 1.0}, "costs more than the run may spend"),
+        ({"columns": 7}, "7 columns, the policy allows 6"),
+        ({"unit": Interaction(4)}, "this party protects"),
+        ({"n": 4}, "asked about 4 items"),
+    ],
+)
+def test_questions_outside_the_policy_are_refused_before_anything_is_computed(file, changes, message):
+    ledger = Ledger.open(file.parent / "party.ledger", Budget(3, 1e-6))
+    party = Policy.read(file).party()
+    asked, setup = question(**changes)
+    with pytest.raises(ValueError, match=message):
+        party.answer(asked.encode(), setup)
+    assert not ledger.entries
+    for fine in ({}, {"columns": 6}):
+        asked, setup = question(**fine)
+        party.answer(asked.encode(), setup)
+    assert len(ledger.entries) == 2
