@@ -210,7 +210,7 @@ def test_automatic_choices_are_measured_where_they_are_asked_for(folder, tmp_pat
     arguments += ["--curve", "dense", "--automatic", "--out", str(tmp_path)]
     assert CliRunner().invoke(main, arguments).exit_code == 0
     found = {row["curve"] for row in table(tmp_path / "figure1.csv")}
-    assert found == {"dense", "automatic-power", "automatic-dense", "automatic-users"}
+    assert found == {"dense", "automatic-power", "automatic-parties", "automatic-dense", "automatic-users"}
 
 
 def test_our_curves_side_by_side_are_those_of_single_runs(tiny, tmp_path):

@@ -24,6 +24,7 @@ from dpspectral.dense import dense_release
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.blas import one_per_core, one_thread_if_small
 from dpspectral.linalg.floats import row_sums
+from dpspectral.parties.simulated import SimulatedSum
 from dpspectral.power import power_method
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.noise import NotPrivate
@@ -138,6 +139,15 @@ def _dense(R: Any, budget: Budget, run: int) -> Reals:
     ).components  # fmt: skip
 
 
+def _parties(R: Any, budget: Budget, run: int) -> Reals:
+    """One party per user, a tenth of them colluding and a tenth allowed to drop out."""
+    tenth = R.shape[0] // 10
+    source = SimulatedSum(
+        R, Interaction(), parties=R.shape[0], collusion=tenth, drop_tolerance=tenth, noise=NotPrivate(run), threads=1
+    )
+    return decompose(source, RANK, Interaction(), budget, method="power", random_state=run).components
+
+
 def _automatic(unit: Interaction | User, method: str) -> Callable[[Any, Budget, int], Reals]:
     def basis(R: Any, budget: Budget, run: int) -> Reals:
         noise = NotPrivate(run)
@@ -153,6 +163,7 @@ OUR_CURVES = {
     "catalogue": Ours("+ private catalogue and floor", _power(Interaction(), 3 * RANK, "auto", PrivateCatalogue())),
     "dense": Ours(f"dense release of {ITEMS:,} items", _dense),
     "automatic-power": Ours("dpspectral, automatic, power method", _automatic(Interaction(), "power")),
+    "automatic-parties": Ours("dpspectral, automatic, a party per user (simulated)", _parties),
     "automatic-dense": Ours("dpspectral, automatic, dense release", _automatic(Interaction(), "dense")),
     "automatic-users": Ours("dpspectral, automatic, whole users", _automatic(User(), "dense")),
 }

@@ -185,6 +185,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "catalogue": {"color": "C0", "linestyle": ":"},
     "dense": {"color": "C3", "linestyle": ":"},
     "automatic-power": {"color": "C0", "linestyle": "-"},
+    "automatic-parties": {"color": "C0", "linestyle": "", "marker": "+"},
     "automatic-dense": {"color": "C3", "linestyle": "-"},
     "automatic-users": {"color": "C3", "linestyle": "--"},
 }
