@@ -120,6 +120,8 @@ def _flower(
         if table.items is not None:
             config["items"] = str(Path(folder) / "items.txt")
             Path(config["items"]).write_text("\n".join(map(str, table.items)) + "\n")
+        if asked.ledger is not None:
+            config["state"] = str(Path(folder) / "server")
         simulate(config, Path(folder))
     if not asked.out.exists():
         raise RuntimeError("the run ended without a result; the lines above say why")

@@ -18,6 +18,7 @@ from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
 from dpspectral.engines.flower.policy import catalogue_digest, make_unit
 from dpspectral.engines.flower.simulate import settings
 from dpspectral.files import check_writable
+from dpspectral.parties.journal import Journal
 from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
@@ -44,14 +45,19 @@ def run(grid: Grid, config: dict[str, Any]) -> None:
         str(config.get("neighbours", "add-remove")), None if norm is None else float(norm),
     )  # fmt: skip
     budget = Budget(float(config["epsilon"]), float(config["delta"]))
-    ledger = Ledger(budget) if "ledger" not in config else Ledger.open(str(config["ledger"]))
+    ledger = Ledger(budget)
+    lasting = Ledger.open(str(config["ledger"])) if "ledger" in config else None
+    journal = Journal(Path(str(config["state"])), lasting) if "state" in config else None
+    if journal is None and lasting is not None:
+        raise ValueError("a ledger goes with a state folder, where opened sums are kept: state=...")
+    seed = int(config["random-state"]) if "random-state" in config else journal.seed() if journal else None
     parties, patience = int(config["parties"]), float(config.get("patience", 600.0))
     nodes = wait_for_nodes(grid, parties, patience)
     network = FlowerNetwork(
         grid, nodes, catalogue=catalogue_digest(items), collusion=int(config.get("collusion", 1)),
         drop_tolerance=int(config.get("drop-tolerance", 0)), rounds=int(config.get("rounds", 8)), patience=patience,
     )  # fmt: skip
-    source = SecureSum.over(network, unit, len(names), users=int(config["users"]))
+    source = SecureSum.over(network, unit, len(names), users=int(config["users"]), journal=journal)
     options: dict[str, Any] = {}
     for name, kind in (("iterations", int), ("oversampling", int), ("method", str)):
         if name in config:
@@ -68,7 +74,7 @@ def run(grid: Grid, config: dict[str, Any]) -> None:
 
     result = decompose(
         source, int(config["rank"]), unit, budget, ledger=ledger, users="private", progress=tell,
-        random_state=int(config["random-state"]) if "random-state" in config else None, **options,
+        random_state=seed, **options,
     )  # fmt: skip
     result.save(out, items=names)
     traffic = network.traffic

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.parties.journal import Entry, Journal
 from dpspectral.parties.party import Party, split
 from dpspectral.parties.question import Question
 from dpspectral.parties.secure_sum.local import LocalNetwork
@@ -105,10 +106,16 @@ class SecureSum(Source):
         self._begin(made, first.unit, first.n, users, counted, retries, all(party.noise.private for party in parties))
 
     @classmethod
-    def over(cls, network: Network, unit: Unit, n: int, *, users: int, retries: int = 0) -> Self:
-        """Parties elsewhere, behind an engine's network; `users` is declared, the parties' rows are not known here."""
+    def over(
+        cls, network: Network, unit: Unit, n: int, *, users: int, retries: int = 0, journal: Journal | None = None
+    ) -> Self:
+        """Parties elsewhere, behind an engine's network; `users` is declared, the parties' rows are not known here.
+
+        With a journal, sums that were opened before are not asked for again.
+        """
         source = cls.__new__(cls)
         source._begin(network, unit, n, users, None, retries, True)
+        source._journal = journal
         return source
 
     def _begin(
@@ -126,6 +133,7 @@ class SecureSum(Source):
         self._network = network
         self.shares = network.setup.noise_shares
         self._columns: NDArray[np.int64] | None = None
+        self._journal: Journal | None = None
         self.opened: list[Opened] = []
 
     @classmethod
@@ -161,17 +169,33 @@ class SecureSum(Source):
             if stage in stages:
                 progress(stages[stage] + fraction * (0.8 if stage == "masked" else 0.1))
 
+        found = None if self._journal is None else self._journal.find(content)
+        if found is not None:
+            ledger.charge(entry)
+            return self._told(question, found.integers, found.survivors)
+
+        def charge() -> None:
+            ledger.charge(entry)
+            if self._journal is not None:
+                self._journal.charge(entry)
+
         for attempt in range(self._retries + 1):
             try:
-                found = self._network.sum(content, question.size, question.bits, lambda: ledger.charge(entry), tell)
+                opened = self._network.sum(content, question.size, question.bits, charge, tell)
                 break
             except Aborted:
                 if attempt == self._retries:
                     raise
                 ledger.require(entry.protects, entry.mu)  # a sum that was charged and not opened is paid again
-        sigma = question.share_deviation * math.sqrt(len(found.survivors))
-        self.opened.append(Opened(what, question.size, question.bits, len(found.survivors), sigma * query.scale))
-        return Answer(found.integers.reshape(query.shape), query.scale, sigma)
+        if self._journal is not None:
+            self._journal.keep(content, Entry(opened.integers, len(opened.survivors)))
+        return self._told(question, opened.integers, len(opened.survivors))
+
+    def _told(self, question: Question, integers: NDArray[np.int64], survivors: int) -> Answer:
+        query = question.query
+        sigma = question.share_deviation * math.sqrt(survivors)
+        self.opened.append(Opened(question.what, question.size, question.bits, survivors, sigma * query.scale))
+        return Answer(integers.reshape(query.shape), query.scale, sigma)
 
     def count(self, mu: float, ledger: Ledger) -> int:
         """How many users have an item; from then on that (and a margin) is what the ring is made wide enough for."""

@@ -1,0 +1,63 @@
+"""Opened sums on disk, so that a server that died can go on where it stopped: all of it is public.
+
+A run is a function of its public seed and of the sums that were opened. Whoever starts it again with the same journal
+gets the sums there are without asking or paying anybody, computes the same X from them, and asks for the next one: in a
+new setup with fresh keys, since the old ones died with the run.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.files import write_whole
+from dpspectral.parties.secure_sum.keys import digest
+from dpspectral.privacy.ledger import Ledger, Release
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An opened sum: its integers, and whose they are."""
+
+    integers: NDArray[np.int64]
+    survivors: int
+
+
+class Journal:
+    """A folder of one run. `ledger`, if given, is the lasting one that new sums are charged to."""
+
+    def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
+        self.folder, self._ledger = folder, ledger
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def seed(self) -> int:
+        """The public seed of the run's start, chosen once."""
+        file = self.folder / "run.json"
+        if not file.exists():
+            text = json.dumps({"seed": secrets.randbelow(2**31)})
+            write_whole(file, lambda stream: stream.write(text.encode()))
+        return int(json.loads(file.read_text())["seed"])
+
+    def charge(self, release: Release) -> None:
+        """Before a new sum is opened."""
+        if self._ledger is not None:
+            self._ledger.charge(release)
+
+    def find(self, question: bytes) -> Entry | None:
+        file = self._file(question)
+        if not file.exists():
+            return None
+        with np.load(file) as content:
+            return Entry(content["integers"], int(content["survivors"]))
+
+    def keep(self, question: bytes, entry: Entry) -> None:
+        """All of it on disk, or nothing."""
+        write_whole(self._file(question), lambda stream: np.savez(stream, **asdict(entry)))
+
+    def _file(self, question: bytes) -> Path:
+        return self.folder / f"{digest(question).hex()[:32]}.npz"
