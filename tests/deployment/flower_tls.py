@@ -76,8 +76,8 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def party_files(folder: Path, R: sp.csr_array, parties: int) -> None:
-    """Rows, policy and ledger of each party; the list of items for all."""
+def party_files(folder: Path, R: sp.csr_array, parties: int, room: float = 1) -> None:
+    """Rows, policy and ledger (with room for some runs) of each party; the list of items for all."""
     (folder / "items.txt").write_text("\n".join(map(str, range(ITEMS))) + "\n")
     edges = np.linspace(0, R.shape[0], parties + 1).astype(int)
     for party in range(parties):
@@ -86,7 +86,7 @@ def party_files(folder: Path, R: sp.csr_array, parties: int) -> None:
         pairs = R[edges[party] : edges[party + 1]].tocoo()
         lines = ["user,item", *(f"{u},{i}" for u, i in zip(pairs.row, pairs.col, strict=True))]
         (own / "rows.csv").write_text("\n".join(lines) + "\n")
-        Ledger.open(own / "party.ledger", BUDGET)
+        Ledger.open(own / "party.ledger", Budget(BUDGET.epsilon * room, BUDGET.delta))
         (own / "policy.toml").write_text(
             f'data = "rows.csv"\nitems = "{folder / "items.txt"}"\nledger = "party.ledger"\n[allow]\n'
             f'unit = "interaction"\nfloor = 20\nepsilon = 5.0\ndelta = 1e-8\nparties = {parties}\nreleases = 8\n'

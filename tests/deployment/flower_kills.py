@@ -1,0 +1,105 @@
+"""Kill a SuperNode in each stage of the second iteration; then more of them than the run tolerates.
+
+    python tests/deployment/flower_kills.py [--folder FOLDER]
+
+As in flower_tls.py: a SuperLink and six SuperNodes on loopback, TLS, node authentication, injected noise. The victim
+kills its own SuperNode (SIGKILL, with everything it started) when a message of the chosen stage reaches it. The basis
+must be that of an in-process run over the same survivors, bit for bit; beyond the tolerance there must be no basis, and
+`flwr run` must say that the run failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from flower_tls import BUDGET, ITEMS, RANK, UNIT, Seeded, app, deployed, party_files
+
+from dpspectral import SecureSum, decompose
+from dpspectral.experiments.synthetic import tastes
+from dpspectral.parties.secure_sum.local import LocalNetwork
+
+PARTIES = 6
+CLIENT = '''"""Our ClientApp, with a node that dies on demand."""
+import os
+import signal
+
+from flwr.clientapp import ClientApp
+
+from dpspectral.engines.flower import client
+from dpspectral.engines.flower.record import Envelope
+
+app = ClientApp()
+
+
+@app.query()
+def answer(message, context):
+    asked = Envelope.decode(message.content)
+    victims = str(context.run_config["victims"]).split()
+    here = any(f"party{victim}/" in str(context.node_config["policy"]) for victim in victims)
+    if here and asked.stage == context.run_config["stage"] and int.from_bytes(asked.message[26:30], "big") == 1:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    return client.answer(message, context)
+'''
+
+
+def in_process(R: sp.csr_array, victim: int, place: int, lost: bool) -> np.ndarray:
+    """The victim's rows are those of party `place`; its second answer is lost, or not."""
+    edges = np.linspace(0, R.shape[0], PARTIES + 1).astype(int)
+    order = [k for k in range(PARTIES) if k != victim]
+    order.insert(place, victim)
+    holders = [Seeded(R[edges[k] : edges[k + 1]], number) for number, k in enumerate(order)]
+
+    def tamper(stage: str, party: int, to_server: bool, message: bytes) -> bytes | None:
+        second = message[26:30] == b"\0\0\0\1"
+        return None if lost and second and stage == "masked" and party == place and to_server else message
+
+    def network(*arguments, **options):  # type: ignore[no-untyped-def]
+        return LocalNetwork(*arguments, **options, tamper=tamper)
+
+    source = SecureSum(holders, collusion=1, drop_tolerance=1, users=100_000, network=network)
+    return decompose(
+        source, RANK, UNIT, BUDGET, random_state=0, catalogue=None, iterations=2, oversampling=8
+    ).components
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path)
+    chosen = parser.parse_args()
+    folder = (chosen.folder or Path(tempfile.mkdtemp(prefix="flower-"))).resolve()
+    folder.mkdir(exist_ok=True)
+    R = sp.csr_array(tastes(users=900, items=ITEMS))
+    party_files(folder, R, PARTIES, room=10)
+    victim = 2
+    with deployed(folder, PARTIES) as network:
+        for stage, victims in (("masked", "2"), ("confirm", "2"), ("unmask", "2"), ("masked", "2 4")):
+            out = folder / f"{stage}-{victims.replace(' ', '-')}.npz"
+            place = app(folder, PARTIES, out=str(out), patience=40.0, stage=stage, victims=victims)
+            (place / "dying.py").write_text(CLIENT)
+            config = (place / "pyproject.toml").read_text()
+            config = config.replace("dpspectral.engines.flower.client:app", "dying:app")
+            (place / "pyproject.toml").write_text(config)
+            start = time.perf_counter()
+            text = network.flwr("run", str(place), "test", "--stream", check=False)
+            seconds = time.perf_counter() - start
+            listed = network.flwr("list", "test", check=False)
+            if " " in victims:
+                assert not out.exists(), "a result where there should be none"
+                assert "failed" in listed, listed
+                print(f"{victims} killed at {stage}: no result, the run failed ({seconds:.0f} s)", flush=True)
+                break
+            assert out.exists(), f"no result; logs in {folder}\n{text}"
+            found = np.load(out)["components"]
+            fits = [np.array_equal(found, in_process(R, victim, place, stage == "masked")) for place in range(PARTIES)]
+            print(f"{victims} killed at {stage}: bit for bit right {any(fits)} ({seconds:.0f} s)", flush=True)
+            assert any(fits)
+            network.supernode(victim)
+
+
+if __name__ == "__main__":
+    main()
