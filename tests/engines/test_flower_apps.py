@@ -13,6 +13,8 @@ from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum
 from dpspectral.engines.flower import client, server
 from dpspectral.engines.flower.network import wait_for_nodes
 from dpspectral.engines.flower.record import NAME, Envelope, answer_of
+from dpspectral.parties.question import decode
+from dpspectral.parties.secure_sum import ring
 from dpspectral.parties.secure_sum.messages import Aborted, Refused, Setup
 
 PARTIES, ITEMS, SEED = 5, 80, 3
@@ -35,7 +37,7 @@ class Grid:
             10 + k: Context(1, 10 + k, {"policy": str(folder / f"party{k}" / "policy.toml")}, RecordDict(), {})
             for k in range(PARTIES)
         }
-        self.lost, self.seen = lost, []
+        self.lost, self.seen, self.wire = lost, [], []
 
     def get_node_ids(self):
         return list(self.contexts)
@@ -47,6 +49,7 @@ class Grid:
             number = int.from_bytes(asked.message[26:30], "big") if asked.message else 0
             self.seen.append((asked.stage, asked.party, message))
             found = client.answer(message, self.contexts[message.metadata.dst_node_id])
+            self.wire += [asked.message, answer_of(found.content)[0] or b""]
             if not self.lost(asked.stage, asked.party, number):
                 replies.append(found)
         return replies
@@ -115,6 +118,34 @@ def test_too_many_lost_nodes_end_the_run_without_a_result(folder):
     assert entries(folder) == [1] * PARTIES  # their answers have left; nobody can tell them that nothing was opened
 
 
+def test_no_message_holds_raw_data_or_an_unmasked_vector(folder, monkeypatch):
+    """Everything on the wire, against each party's vectors (with and without noise, packed and not) and rows."""
+    secrets, real = [], Party.answer
+
+    def answer(self, question, setup):
+        asked = decode(question, setup)
+        exact = asked.query.evaluate(self._data).reshape(-1)
+        vector, bits, receipt = real(self, question, setup)
+        for found in (exact, vector):
+            secrets.extend([found.tobytes(), ring.packed(ring.encoded(found, bits), bits)])
+            secrets.append(found.astype(np.int32).tobytes())
+        secrets.extend([self._data.indices.tobytes(), self._data.indptr.tobytes()])
+        return vector, bits, receipt
+
+    monkeypatch.setattr(Party, "answer", answer)
+    grid = Grid(folder)
+    server.run(grid, config(folder))
+    wire = b"|".join(grid.wire)
+    assert len(secrets) == 2 * PARTIES * 8
+    for secret in secrets:
+        for start in (0, len(secret) // 2):  # no piece of 16 bytes that is not mostly zeros
+            piece = secret[start : start + 16]
+            if len(set(piece)) > 6:
+                assert piece not in wire
+    masked = [message for (stage, _, _), message in zip(grid.seen, grid.wire[1::2], strict=True) if stage == "masked"]
+    assert all(len(message) > 300 for message in masked)
+
+
 def test_every_message_again_is_refused(folder):
     grid = Grid(folder)
     server.run(grid, config(folder))
@@ -148,9 +179,9 @@ def test_an_old_state_cannot_answer_a_round_twice(folder):
 
 def test_another_catalogue_or_a_stricter_policy_means_no_answer(folder):
     (folder / "other.txt").write_text("\n".join(map(str, reversed(range(ITEMS)))) + "\n")
-    with pytest.raises(Aborted, match="it refused"):
+    with pytest.raises(Aborted, match="items: the server has another list"):
         server.run(Grid(folder), config(folder, items=str(folder / "other.txt")))
-    with pytest.raises(Aborted, match="it refused"):
+    with pytest.raises(Aborted, match="epsilon: 6 was asked for, the policy allows at most 5"):
         server.run(Grid(folder), config(folder, epsilon=6.0))
     assert entries(folder) == [0] * PARTIES
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, User
-from dpspectral.engines.flower.policy import Policy, PolicyError, catalogue_digest
+from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError, catalogue_digest
 from dpspectral.parties.question import Question
 from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy.iterate import Iterate
@@ -110,22 +110,22 @@ def question(setup=None, mu=0.2, budget=BUDGET, unit=UNIT, columns=None, n=3):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"setup": {"parties": 4, "collusion": 1}}, "4 parties take part, the policy asks for 5"),
-        ({"setup": {"collusion": 1}}, "noise for 1 colluding parties"),
-        ({"setup": {"rounds": 5}}, "keys for 5 sums, the policy allows 4"),
-        ({"budget": Budget(2.5, 1e-6)}, "the policy allows epsilon=2"),
-        ({"budget": Budget(2, 1e-5)}, "delta=1e-06"),
-        ({"mu": 1.0}, "costs more than the run may spend"),
-        ({"columns": 7}, "7 columns, the policy allows 6"),
-        ({"unit": Interaction(4)}, "this party protects"),
-        ({"n": 4}, "asked about 4 items"),
+        ({"setup": {"parties": 4, "collusion": 1}}, "parties: 4 was asked for, the policy allows at least 5"),
+        ({"setup": {"collusion": 1}}, "collusion: 1 was asked for, the policy allows at least 2"),
+        ({"setup": {"rounds": 5}}, "releases: 5 was asked for, the policy allows at most 4"),
+        ({"budget": Budget(2.5, 1e-6)}, "epsilon: 2.5 was asked for, the policy allows at most 2"),
+        ({"budget": Budget(2, 1e-5)}, "delta: 1e-05 was asked for, the policy allows at most 1e-06"),
+        ({"mu": 1.0}, "mu: 1 was asked for"),
+        ({"columns": 7}, "columns: 7 was asked for, the policy allows at most 6"),
+        ({"unit": Interaction(4)}, "unit or items: .*this party protects"),
+        ({"n": 4}, "unit or items: asked about 4 items"),
     ],
 )
 def test_questions_outside_the_policy_are_refused_before_anything_is_computed(file, changes, message):
     ledger = Ledger.open(file.parent / "party.ledger", Budget(3, 1e-6))
     party = Policy.read(file).party()
     asked, setup = question(**changes)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(NotAllowed, match=message):
         party.answer(asked.encode(), setup)
     assert not ledger.entries
     for fine in ({}, {"columns": 6}):

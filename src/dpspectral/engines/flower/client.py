@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from dpspectral.engines.flower.policy import Policy, PolicyError, catalogue_digest, make_unit
+from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError, catalogue_digest, make_unit
 from dpspectral.engines.flower.record import NAME, Envelope, reply
 from dpspectral.engines.flower.simulate import settings
 from dpspectral.parties.party import Party
@@ -37,12 +37,15 @@ app = ClientApp()
 def answer(message: Message, context: Context) -> Message:
     """One message of the secure sum."""
     start = time.process_time()
-    found: bytes | None = None
+    found, reason = None, ""
     try:
         found = _answer(Envelope.decode(message.content), context)
-    except Exception as error:  # reasons stay here: they may tell something about the data
+    except NotAllowed as error:
+        LOG.warning("no answer: %s", error)
+        reason = str(error)
+    except Exception as error:  # these reasons stay here: they may tell something about the data
         LOG.warning("no answer: %s: %s", type(error).__name__, error)
-    return Message(reply(found, time.process_time() - start), reply_to=message)
+    return Message(reply(found, time.process_time() - start, reason), reply_to=message)
 
 
 def _answer(asked: Envelope, context: Context) -> bytes:
@@ -78,7 +81,7 @@ def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, mem
     if (file := context.node_config.get("policy")) is not None:
         policy = Policy.read(Path(str(file)))
         if catalogue_digest(policy.items_file) != asked.catalogue:
-            raise PolicyError("the server has another list of items")
+            raise NotAllowed("items: the server has another list of items")
         noise = _seeded(policy.seed, number, asked.party)
         party: Party = policy.party(noise) if asked.stage == "masked" else _Absent()
         return party, memory.Answered(policy.ledger_file.with_suffix(".rounds"))

@@ -62,9 +62,9 @@ class FlowerNetwork(Network):
                 self.reasons[party] = f"its node failed (code {found.error.code})"
                 yield party, None, 0.0
             else:
-                answer, seconds = answer_of(found.content)
+                answer, seconds, reason = answer_of(found.content)
                 if answer is None:
-                    self.reasons[party] = "it refused (its own log says why)"
+                    self.reasons[party] = reason or "it refused (its own log says why)"
                 yield party, answer, seconds
         for party in sorted(waiting):
             self.reasons[party] = f"no answer within {self._patience:g} s"

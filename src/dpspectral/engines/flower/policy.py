@@ -43,7 +43,11 @@ _ALLOW = {
 
 
 class PolicyError(ValueError):
-    """The policy file is wrong, or a run is outside of it."""
+    """The policy file is wrong."""
+
+
+class NotAllowed(ValueError):  # noqa: N818 (what happened)
+    """A run is outside of the policy. The text names the field, says nothing about data, and is told to the server."""
 
 
 def make_unit(
@@ -142,20 +146,20 @@ class PolicyParty(Party):
         self.policy = policy
 
     def _agree(self, asked: Question) -> None:
-        allow, setup = self.policy, asked.setup
-        if setup.parties < allow.parties:
-            raise PolicyError(f"{setup.parties} parties take part, the policy asks for {allow.parties}")
-        if setup.collusion < allow.collusion:
-            raise PolicyError(f"noise for {setup.collusion} colluding parties, the policy asks for {allow.collusion}")
-        if setup.rounds > allow.releases:
-            raise PolicyError(f"keys for {setup.rounds} sums, the policy allows {allow.releases}")
-        if asked.budget.epsilon > allow.budget.epsilon or asked.budget.delta > allow.budget.delta:
-            raise PolicyError(
-                f"a run of epsilon={asked.budget.epsilon:g}, delta={asked.budget.delta:g}; the policy allows "
-                f"epsilon={allow.budget.epsilon:g}, delta={allow.budget.delta:g}"
-            )
-        if asked.mu > asked.budget.mu * (1 + 1e-9):
-            raise PolicyError("one sum costs more than the run may spend")
-        if isinstance(asked.query, Product) and asked.query.X.shape[1] > allow.columns:
-            raise PolicyError(f"{asked.query.X.shape[1]} columns, the policy allows {allow.columns}")
-        super()._agree(asked)
+        allow, setup, run = self.policy, asked.setup, asked.budget
+        columns = asked.query.X.shape[1] if isinstance(asked.query, Product) else 0
+        for name, given, sound, limit in (
+            ("parties", setup.parties, setup.parties >= allow.parties, f"at least {allow.parties}"),
+            ("collusion", setup.collusion, setup.collusion >= allow.collusion, f"at least {allow.collusion}"),
+            ("releases", setup.rounds, setup.rounds <= allow.releases, f"at most {allow.releases}"),
+            ("epsilon", run.epsilon, run.epsilon <= allow.budget.epsilon, f"at most {allow.budget.epsilon:g}"),
+            ("delta", run.delta, run.delta <= allow.budget.delta, f"at most {allow.budget.delta:g}"),
+            ("columns", columns, columns <= allow.columns, f"at most {allow.columns}"),
+            ("mu", asked.mu, asked.mu <= run.mu * (1 + 1e-9), f"at most {run.mu:g}, what the run may spend"),
+        ):
+            if not sound:
+                raise NotAllowed(f"{name}: {given:g} was asked for, the policy allows {limit}")
+        try:
+            super()._agree(asked)  # unit and items
+        except ValueError as error:
+            raise NotAllowed(f"unit or items: {error}") from error

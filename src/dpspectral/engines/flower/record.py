@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
@@ -47,13 +48,16 @@ class Envelope:
         return cls(setup, party, str(catalogue), str(stage), message)
 
 
-def reply(answer: bytes | None, seconds: float) -> RecordDict:
-    """A party's answer, or that it has none. Why not stays with the party: a reason may tell about its data."""
-    return RecordDict(
-        {NAME: ConfigRecord({"answer": answer or b"", "answered": answer is not None, "seconds": seconds})}
-    )
+def reply(answer: bytes | None, seconds: float, reason: str = "") -> RecordDict:
+    """A party's answer, or that it has none. Only its policy may give a reason here: others may tell about data."""
+    record: dict[str, Any] = {
+        "answer": answer or b"", "answered": answer is not None, "seconds": seconds, "reason": reason,
+    }  # fmt: skip
+    return RecordDict({NAME: ConfigRecord(record)})
 
 
-def answer_of(content: RecordDict) -> tuple[bytes | None, float]:
+def answer_of(content: RecordDict) -> tuple[bytes | None, float, str]:
+    """Answer, seconds, and why there is none."""
     found = content.config_records[NAME]
-    return (bytes(found["answer"]) if found["answered"] else None), float(found["seconds"])  # type: ignore[arg-type]
+    answer = bytes(found["answer"]) if found["answered"] else None  # type: ignore[arg-type]
+    return answer, float(found["seconds"]), str(found["reason"])  # type: ignore[arg-type]

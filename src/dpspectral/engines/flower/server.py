@@ -70,7 +70,10 @@ def run(grid: Grid, config: dict[str, Any]) -> None:
         if text != told["last"]:
             told["last"] = text
             spent = ledger.epsilon() if ledger.entries else 0.0
-            LOG.info("%s; %d parties present, ε = %.4g spent", text, len(network.server.present), spent)
+            LOG.info(
+                "%s: sums opened=%d parties=%d sent=%.2fMB epsilon=%.4g", text, len(source.opened),
+                len(network.server.present), network.traffic.server.sent / 1e6, spent,
+            )  # fmt: skip
 
     result = decompose(
         source, int(config["rank"]), unit, budget, ledger=ledger, users="private", progress=tell,
