@@ -88,14 +88,18 @@ def main() -> None:
             config = config.replace("dpspectral.engines.flower.client:app", "dying:app")
             (place / "pyproject.toml").write_text(config)
             start = time.perf_counter()
-            text = network.flwr("run", str(place), "test", "--stream", check=False)
+            text, code = network.flwr_with_code("run", str(place), "test", "--stream")
             seconds = time.perf_counter() - start
             listed = json.loads(network.flwr("list", "test", "--format", "json", check=False))
             if " " in victims:
                 assert not out.exists(), "a result where there should be none"
                 status = listed["runs"][0]["status"]
                 assert "failed" in status, listed
-                print(f"{victims} killed at {stage}: no result, {status} ({seconds:.0f} s)", flush=True)
+                assert "4 of 6 parties are left, 5 are needed" in text, text
+                assert code, "flwr run --stream should end with an error"
+                print(
+                    f"{victims} killed at {stage}: no result, {status}, exit code {code} ({seconds:.0f} s)", flush=True
+                )
                 print(text[-1500:])
                 break
             assert out.exists(), f"no result; logs in {folder}\n{text}"

@@ -54,8 +54,8 @@ class FlowerNetwork(Network):
             messages.append(Message(envelope.encode(), dst_node_id=self._nodes[party], message_type=MessageType.QUERY))
         waiting = set(wave.parties)
         for found in self._grid.send_and_receive(messages, timeout=self._patience):
-            party = places[found.metadata.src_node_id]
-            if party not in waiting:
+            party = places.get(found.metadata.src_node_id, -1)
+            if party not in waiting:  # what the SuperLink itself says about a node that is gone tells us no more
                 continue
             waiting.discard(party)
             if found.has_error():
