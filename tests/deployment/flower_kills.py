@@ -88,7 +88,7 @@ def main() -> None:
             config = config.replace("dpspectral.engines.flower.client:app", "dying:app")
             (place / "pyproject.toml").write_text(config)
             start = time.perf_counter()
-            text, code = network.flwr_with_code("run", str(place), "test", "--stream")
+            text = network.flwr("run", str(place), "test", "--stream", check=False)
             seconds = time.perf_counter() - start
             listed = json.loads(network.flwr("list", "test", "--format", "json", check=False))
             if " " in victims:
@@ -96,11 +96,11 @@ def main() -> None:
                 status = listed["runs"][0]["status"]
                 assert "failed" in status, listed
                 assert "4 of 6 parties are left, 5 are needed" in text, text
-                assert code, "flwr run --stream should end with an error"
+                assert "Exit Code: 201" in text, text  # of the ServerApp; `flwr run` of 1.41 itself ends with 0
                 print(
-                    f"{victims} killed at {stage}: no result, {status}, exit code {code} ({seconds:.0f} s)", flush=True
+                    f"{victims} killed at {stage}: no result, {status}, ServerApp exits with 201 ({seconds:.0f} s)",
+                    flush=True,
                 )
-                print(text[-1500:])
                 break
             assert out.exists(), f"no result; logs in {folder}\n{text}"
             found = np.load(out)["components"]

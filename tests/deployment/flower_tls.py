@@ -136,16 +136,12 @@ class Deployment:
         raise AssertionError("the SuperLink did not start")
 
     def flwr(self, *arguments: str, check: bool = True) -> str:
-        text, code = self.flwr_with_code(*arguments)
-        if check and code:
-            raise AssertionError(text)
-        return text
-
-    def flwr_with_code(self, *arguments: str) -> tuple[str, int]:
         found = subprocess.run(
             [str(BIN / "flwr"), *arguments], env=self.environment, capture_output=True, text=True, timeout=600
         )
-        return found.stdout + found.stderr, found.returncode
+        if check and found.returncode:
+            raise AssertionError(found.stdout + found.stderr)
+        return found.stdout + found.stderr
 
     def supernode(self, number: int, key: int | None = None) -> subprocess.Popen[bytes]:
         policy = self.folder / f"party{number}" / "policy.toml"
