@@ -16,6 +16,7 @@ from rich.table import Table as Grid
 from dpspectral.cli.basis import Asked, basis_options
 from dpspectral.cli.common import ERR, JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
+from dpspectral.files import write_whole
 from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.recsys.tables import Table
 
@@ -102,7 +103,7 @@ def _flower(
 
     config: dict[str, Any] = {
         "data": str(data.resolve()), "unit": asked.kind, "neighbours": asked.neighbours, "rank": asked.rank,
-        "epsilon": asked.epsilon, "delta": asked.delta, "out": str(asked.out.resolve()), "parties": parties,
+        "epsilon": asked.epsilon, "delta": asked.delta, "parties": parties,
         "collusion": collusion, "drop-tolerance": drop_tolerance, "users": asked.users or _MOST_USERS,
         "rounds": (asked.iterations or 3) + 4, "catalogue": asked.catalogue, "method": asked.method,
     }  # fmt: skip
@@ -122,11 +123,13 @@ def _flower(
             Path(config["items"]).write_text("\n".join(map(str, table.items)) + "\n")
         if asked.ledger is not None:
             config["state"] = str(Path(folder) / "server")
-        simulate(config, Path(folder))
-    if not asked.out.exists():
-        raise RuntimeError("the run ended without a result; the lines above say why")
-    with np.load(asked.out) as content:
-        summary = json.loads(str(content["summary"]))
+        made = Path(folder) / "basis.npz"
+        simulate({**config, "out": str(made)}, Path(folder))
+        if not made.exists():  # an older file at --out is no result of this run
+            raise RuntimeError("the run ended without a result; the lines above say why")
+        with np.load(made) as content:
+            summary = json.loads(str(content["summary"]))
+        write_whole(asked.out, lambda stream: stream.write(made.read_bytes()))
     if as_json:
         click.echo(json.dumps({**summary, "out": str(asked.out)}, indent=2))
         return
