@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpspectral.linalg.blas import one_thread_if_small
-from dpspectral.linalg.operators import BinaryGram, Operator, RowGram, SymmetricMatrix, row_blocks
+from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, row_blocks, silent
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import (
     ROUNDING_LOSS,
@@ -38,12 +38,7 @@ from dpspectral.privacy.units import (
 )
 
 Ints = NDArray[np.int64]
-Progress = Callable[[float], None]
 _BLOCK = 4096
-
-
-def _silent(_: float) -> None:
-    pass
 
 
 def operator(rows: Any, unit: Unit, X: Iterate, centre: NDArray[np.float64] | None = None, **options: Any) -> Operator:
@@ -86,7 +81,7 @@ class Query(ABC):
         """No number of the sum over so many users is larger in size."""
 
     @abstractmethod
-    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
+    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
         """The sum over some rows, which the unit has checked. Options (threads, block_rows) do not change it."""
 
     @property
@@ -94,9 +89,32 @@ class Query(ABC):
         """How many numbers take which part of σ, in order."""
         return [(math.prod(self.shape), 1.0)]
 
+    def add_noise(self, total: Ints, draw: Callable[[float, int], Ints], sigma: float) -> None:
+        """total += noise: `draw` gives so many samples of a deviation."""
+        flat, start = total.reshape(-1), 0
+        for count, factor in self.deviations:
+            flat[start : start + count] += draw(sigma * factor, count)
+            start += count
+
+
+class _OnGrid(Query):
+    """Queries whose unit says how they become integers."""
+
+    @property
+    @abstractmethod
+    def rounding(self) -> Rounding | TallyRounding | DenseRounding: ...
+
+    @property
+    def sensitivity(self) -> float:
+        return self.rounding.sensitivity
+
+    @property
+    def scale(self) -> float:
+        return self.rounding.scale
+
 
 @dataclass(frozen=True)
-class Product(Query):
+class Product(_OnGrid):
     """A·X for the public matrix X."""
 
     X: Iterate
@@ -112,14 +130,6 @@ class Product(Query):
     def shape(self) -> tuple[int, ...]:
         return self.X.shape
 
-    @property
-    def sensitivity(self) -> float:
-        return self.rounding.sensitivity
-
-    @property
-    def scale(self) -> float:
-        return self.rounding.scale
-
     def largest(self, users: int) -> float:
         integers = self.X.integers.astype(np.float64)
         top, column = float(np.abs(integers).max()), math.sqrt(float((integers**2).sum(axis=0).max()))
@@ -132,27 +142,20 @@ class Product(Query):
             return users * 2.0**ROW_BITS * (2.0**ROW_BITS * column * fraction + 1)
         raise TypeError(f"{self.unit!r} does not speak of users")
 
-    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
+    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
         found = operator(rows, self.unit, self.X, self.centre, **options)
         return found.product(self.X.integers, self.rounding.shift, progress)
 
 
-class _Tally(Query):
-    """Sums of weights that depend on a user's degree."""
+@dataclass(frozen=True)
+class _ByDegree(_OnGrid):
+    """Sums over n items of weights that depend on a user's degree."""
 
     n: int
 
     @property
     @abstractmethod
-    def rounding(self) -> TallyRounding: ...
-
-    @property
-    def sensitivity(self) -> float:
-        return self.rounding.sensitivity
-
-    @property
-    def scale(self) -> float:
-        return self.rounding.scale
+    def rounding(self) -> TallyRounding | DenseRounding: ...
 
     def largest(self, users: int) -> float:
         return users * float(self.rounding.table.max())
@@ -163,11 +166,8 @@ class _Tally(Query):
         return self.unit
 
 
-@dataclass(frozen=True)
-class Popularity(_Tally):
+class Popularity(_ByDegree):
     """How often each of n items was chosen (users: weighted by 1/√d)."""
-
-    n: int
 
     @cached_property
     def rounding(self) -> TallyRounding:
@@ -177,47 +177,38 @@ class Popularity(_Tally):
     def shape(self) -> tuple[int, ...]:
         return (self.n,)
 
-    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
+    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
         return BinaryGram(rows, self.rounding.table).column_sums()
 
 
-@dataclass(frozen=True)
-class RootDegrees(_Tally):
-    """Σ_u √d_u over n items."""
+class _Total(_ByDegree):
+    """One number: the sum of the users' weights."""
 
-    n: int
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1,)
+
+    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
+        return np.array([BinaryGram(rows, self.rounding.table).weight_sum()])
+
+
+class RootDegrees(_Total):
+    """Σ_u √d_u over n items."""
 
     @cached_property
     def rounding(self) -> TallyRounding:
         return self.pattern_unit().root_degree_rounding(self.n, self.shares)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (1,)
 
-    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
-        return np.array([BinaryGram(rows, self.rounding.table).weight_sum()])
-
-
-@dataclass(frozen=True)
-class Users(_Tally):
+class Users(_Total):
     """How many users have an item at all. One interaction, or one user, more or less moves it by at most 1."""
-
-    n: int
 
     @cached_property
     def rounding(self) -> TallyRounding:
+        self.pattern_unit()
         table = np.ones(self.n + 1, dtype=np.int64)
         table[0] = 0
         return finer_tally(table, 1.0, 1.0, 1.0, self.shares)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (1,)
-
-    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
-        self.pattern_unit()
-        return np.array([BinaryGram(rows, self.rounding.table).weight_sum()])
 
 
 @dataclass(frozen=True)
@@ -251,45 +242,29 @@ class RowSum(Query):
     def largest(self, users: int) -> float:
         return users * 2.0**ROW_BITS
 
-    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
+    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
         assert isinstance(self.unit, BoundedRows)
         assert self.unit.norm is not None
         total = RowGram(rows, self.unit.norm, bits=ROW_BITS, l1=self.unit.l1_ratio).row_sum()
         return np.append(total, np.int64(rows.shape[0] << ROW_BITS)) if self.counted else total
 
 
-@dataclass(frozen=True)
-class ItemMatrix(Query):
+class ItemMatrix(_ByDegree):
     """The matrix A of n items itself: its diagonal, then what lies above it, row by row. See dense.py for the noise."""
-
-    n: int
 
     @cached_property
     def rounding(self) -> DenseRounding:
-        if not isinstance(self.unit, PatternUnit):
-            raise TypeError(f"only Interaction(...) and User(...) know items, got {self.unit!r}")
-        return self.unit.dense_rounding(self.n, self.shares)
+        return self.pattern_unit().dense_rounding(self.n, self.shares)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return (self.n * (self.n + 1) // 2,)
 
     @property
-    def sensitivity(self) -> float:
-        return self.rounding.sensitivity
-
-    @property
-    def scale(self) -> float:
-        return self.rounding.scale
-
-    def largest(self, users: int) -> float:
-        return users * float(self.rounding.table.max())
-
-    @property
     def deviations(self) -> list[tuple[int, float]]:
         return [(self.n, 1.0), (self.n * (self.n - 1) // 2, math.sqrt(0.5))]
 
-    def evaluate(self, rows: Any, progress: Progress = _silent, **options: Any) -> Ints:
+    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
         matrix = np.zeros((self.n, self.n), dtype=np.int64)
         blocks = row_blocks(rows.shape[0], _BLOCK)
         for number, (start, stop) in enumerate(blocks):

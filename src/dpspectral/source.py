@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,18 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
-from dpspectral.linalg.operators import Operator
+from dpspectral.linalg.operators import Operator, Progress, silent
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
 from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
-
-Progress = Callable[[float], None]  # called with the finished fraction
-
-
-def _silent(_: float) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,7 @@ class Source(ABC):
     shares = 1  # how many parts the noise comes in
 
     @abstractmethod
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = _silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         """Charge the ledger μ for `what` and release the sum with noise to match."""
 
     @abstractmethod
@@ -75,7 +68,7 @@ class Source(ABC):
         mu: float,
         ledger: Ledger,
         what: str,
-        progress: Progress = _silent,
+        progress: Progress = silent,
         loss: float = ROUNDING_LOSS,
     ) -> Answer:
         """A·X with noise."""
@@ -141,7 +134,7 @@ def restarted(noise: NotPrivate | None) -> NotPrivate | None:
     return noise.restarted() if isinstance(noise, NotPrivate) else noise
 
 
-def _in_twentieths(progress: Callable[[float], None]) -> Callable[[float], None]:
+def _in_twentieths(progress: Progress) -> Progress:
     """Reports 1/20, 2/20, … 1, each once: exact fractions would tell how many rows there are."""
     told = 0
 
@@ -189,7 +182,7 @@ class Curator(Source):
         """The exact product that goes with the unit."""
         return operator(self.data, self.unit, X, self.centre, **self._options)
 
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = _silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         if isinstance(query, Product) and self.centre is not None:
             query = replace(query, centre=self.centre)
         sigma = check_sigma(query.sensitivity / mu)

@@ -14,7 +14,7 @@ from dpspectral.cli.common import DELTA, EPSILON, HEADER, LEDGER, MIN_RATING, ch
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
-from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
+from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.recsys import datasets
 from dpspectral.recsys.tables import Table
 
@@ -196,9 +196,6 @@ def _unit(
             raise click.UsageError("--floor and --binarize go with --unit interaction or user")
         if row_norm is None:
             raise click.UsageError("--unit rows needs --row-norm: a public bound; longer rows are clipped to it")
-        return BoundedRows(norm=row_norm, neighbours=neighbours)
-    if row_norm is not None:
+    elif row_norm is not None:
         raise click.UsageError("--row-norm goes with --unit rows")
-    if kind == "user":
-        return User(floor=1 if floor is None else floor, neighbours=neighbours, binarize=binarize)
-    return Interaction(floor=floor, weighting=weighting or "sqrt", neighbours=neighbours, binarize=binarize)
+    return unit_by_name(kind, floor, weighting or "sqrt", neighbours, row_norm, binarize)

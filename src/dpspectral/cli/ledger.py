@@ -40,9 +40,7 @@ def show(file: Path) -> None:
     """What was released, when, and what is left."""
     with plain_errors():
         found = open_ledger(file)
-        store = found._store
-        assert isinstance(store, LedgerFile)
-        rows = store.standing()
+        rows = LedgerFile(file, None).standing()
     facts(
         [
             ("spent", ledger_words(found)),
@@ -71,9 +69,8 @@ def export(file: Path) -> None:
 def verify(file: Path) -> None:
     """Check the file: sound, complete, unchanged, within its total. Exit code 1 if not."""
     with plain_errors():
-        store = open_ledger(file)._store
-        assert isinstance(store, LedgerFile)
-        problems = store.problems()
+        open_ledger(file)
+        problems = LedgerFile(file, None).problems()
     for problem in problems:
         click.echo(f"{file}: {problem}", err=True)
     if problems:

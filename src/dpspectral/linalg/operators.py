@@ -26,14 +26,14 @@ _TILE = 64  # columns at a time: X and Y tiles stay in the cache
 _BLOCK_BYTES = 1 << 22
 
 
-def _silent(_: float) -> None:
+def silent(_: float) -> None:
     pass
 
 
 class Operator(Protocol):
     n: int
 
-    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+    def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         """A·X, every contribution divided by 2^shift and rounded."""
 
 
@@ -125,7 +125,7 @@ class BinaryGram:
         count = kernels.nonzero_columns(block, indptr, indices)
         return indptr, indices[:count]
 
-    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+    def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         p, (dtype, wide) = X.shape[1], self._widths(X, shift)
         blocks = row_blocks(self.rows.shape[0], self.block_rows)
         threads = min(self.threads, len(blocks))
@@ -202,7 +202,7 @@ class RowGram:
             total += block.sum(axis=0).astype(np.int64)  # integers far below 2^53
         return total
 
-    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+    def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         projection = 2.0**self.bits * _longest_column(X)
         result = self.rows.shape[0] * 2.0**self.bits * (projection * 2.0**-shift + 1)
         _check_width(max(projection, result), "the product")
@@ -246,7 +246,7 @@ class SymmetricMatrix:
         self.n = int(A.shape[0])
         self.block_rows = block_rows or max(1, _BLOCK_BYTES // (8 * self.n))
 
-    def product(self, X: Ints, shift: int, progress: Progress = _silent) -> NDArray[np.int64]:
+    def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         Y = np.empty(X.shape, dtype=np.int64)
         top, real = float(np.abs(X).max()), X.astype(np.float64)
         half = (1 << shift) >> 1

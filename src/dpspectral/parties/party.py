@@ -8,6 +8,7 @@ from then on it has to count. Only whoever knows that a round ended before anyth
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -68,15 +69,14 @@ class Party:
         self.ledger.require(release.protects, release.mu)
         total = asked.query.evaluate(self._rows(asked.columns), threads=1).reshape(-1)
         receipt = self.ledger.charge(replace(release, private=self.noise.private))
-        start = 0
-        for count, factor in asked.query.deviations:
-            deviation = asked.share_deviation * factor
-            share = self.noise.rounded_gaussian(deviation, (count,))
-            if np.abs(share).max(initial=0) > ring.share_limit(deviation * max(self.noise.scale, 1.0)):
-                raise OverflowError("a noise share beyond all bounds")  # pragma: no cover (probability 10^−57)
-            total[start : start + count] += share
-            start += count
+        asked.query.add_noise(total, self._share, asked.share_deviation)
         return total, asked.bits, receipt
+
+    def _share(self, deviation: float, count: int) -> NDArray[np.int64]:
+        share = self.noise.rounded_gaussian(deviation, (count,))
+        if np.abs(share).max(initial=0) > ring.share_limit(deviation * max(self.noise.scale, 1.0)):
+            raise OverflowError("a noise share beyond all bounds")  # pragma: no cover (probability 10^−57)
+        return share
 
     def release(self, receipt: object) -> None:
         """The answer is being opened, with this party's help. It has been charged."""
@@ -118,11 +118,14 @@ def split(data: Any, unit: Unit, parties: int, noise: NotPrivate | None = None) 
     count = checks.integer("parties", parties, low=3)
     if rows < count:
         raise ValueError(f"parties={count} is more than there are rows, {rows}")
-    edges = np.linspace(0, rows, count + 1).astype(int)
     noises = (
         [None] * count if noise is None else [NotPrivate(noise.seed * count + k, noise.scale) for k in range(count)]
     )
-    return [
-        Party(found[start:stop], unit, noise=own)
-        for start, stop, own in zip(edges[:-1], edges[1:], noises, strict=True)
-    ]
+    parts = row_parts(rows, count)
+    return [Party(found[part], unit, noise=own) for part, own in zip(parts, noises, strict=True)]
+
+
+def row_parts(rows: int, count: int) -> list[slice]:
+    """So many contiguous parts of the rows, as equal as can be."""
+    edges = np.linspace(0, rows, count + 1).astype(int)
+    return [slice(start, stop) for start, stop in itertools.pairwise(edges)]

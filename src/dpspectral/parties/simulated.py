@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.linalg.operators import Progress, silent
 from dpspectral.parties.secure_sum.graph import choose_graph
 from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, check_sigma
 from dpspectral.privacy.units import Unit
 from dpspectral.queries import Product, Query
-from dpspectral.source import Answer, Curator, Progress, restarted
+from dpspectral.source import Answer, Curator, restarted
 
 _NEGLIGIBLE = 1e-9
 
@@ -57,19 +58,17 @@ class SimulatedSum(Curator):
         self.shares = parties - collusion - drop_tolerance
         self.survivors = parties - checks.integer("dropped", dropped, low=0, high=drop_tolerance)
 
-    def release(
-        self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = lambda _: None
-    ) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         if isinstance(query, Product) and self.centre is not None:
             raise ValueError("a centre is subtracted by a curator only")
         sigma = check_sigma(query.sensitivity / mu)
         total = query.evaluate(self.data, progress, **self._options)
         relation, private = self.unit.relation, self.noise.private
         ledger.charge(Release(f"{what} (simulated parties)", relation, query.sensitivity, sigma, query.scale, private))
-        share, start, flat = sigma / math.sqrt(self.shares), 0, total.reshape(-1)
-        for count, factor in query.deviations:
-            flat[start : start + count] += sum_of_shares(self.noise, share * factor, self.survivors, count)
-            start += count
+        share = sigma / math.sqrt(self.shares)
+        query.add_noise(
+            total, lambda deviation, count: sum_of_shares(self.noise, deviation, self.survivors, count), share
+        )
         return Answer(total, query.scale, share * math.sqrt(self.survivors))
 
 

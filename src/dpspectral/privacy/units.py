@@ -511,3 +511,20 @@ class SymmetricUpdate(Unit):
 
     def _raw_bits(self, X: Iterate) -> int:
         return X.bits + 1 - math.frexp(self.grid)[1]
+
+
+def unit_by_name(
+    kind: str,
+    floor: int | None = None,
+    weighting: str = "sqrt",
+    neighbours: str = "add-remove",
+    row_norm: float | None = None,
+    binarize: bool = False,
+) -> Unit:
+    """A unit as commands and files name it: "interaction", "user" or "rows"."""
+    checks.choice("unit", kind, ("interaction", "user", "rows"))
+    if kind == "rows":
+        return BoundedRows(row_norm, neighbours=neighbours)
+    if kind == "user":
+        return User(1 if floor is None else floor, neighbours, binarize)
+    return Interaction(floor, weighting, neighbours, binarize)

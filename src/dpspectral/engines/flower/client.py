@@ -11,17 +11,16 @@ import time
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError, catalogue_digest, make_unit
+from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError, catalogue_digest, configured_unit
 from dpspectral.engines.flower.record import NAME, Envelope, reply
 from dpspectral.engines.flower.simulate import settings
-from dpspectral.parties.party import Party
+from dpspectral.parties.party import Party, row_parts
 from dpspectral.parties.secure_sum import memory
 from dpspectral.parties.secure_sum.client import Client, Holder
-from dpspectral.parties.secure_sum.messages import Kind, Refused, decode
+from dpspectral.parties.secure_sum.messages import Kind, Refused, decode, peek
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
@@ -29,7 +28,6 @@ from dpspectral.recsys import datasets
 from dpspectral.recsys.tables import Table
 
 LOG = logging.getLogger("dpspectral.flower")
-_ROUND = slice(26, 30)  # of a frame's header
 app = ClientApp()
 
 
@@ -49,7 +47,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _answer(asked: Envelope, context: Context) -> bytes:
-    number = int.from_bytes(asked.message[_ROUND], "big") if asked.stage == "masked" else 0
+    number = peek(asked.message)[1] if asked.stage == "masked" else 0
     holder, answered = _holder(asked, context, number)
     state = context.state.config_records
     if asked.stage == "keys":
@@ -105,15 +103,10 @@ def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, 
     if asked.stage != "masked":
         return _Absent(), answered
     table = _table(str(run["data"]), str(run["items"]), run.get("min-rating"), run.get("header"))
-    edges = np.linspace(0, table.matrix.shape[0], parts + 1).astype(int)
-    floor, norm = run.get("floor"), run.get("row-norm")
-    unit = make_unit(
-        str(run["unit"]), None if floor is None else int(floor), str(run.get("weighting", "sqrt")),
-        str(run.get("neighbours", "add-remove")), None if norm is None else float(norm),
-    )  # fmt: skip
+    rows = table.matrix[row_parts(table.matrix.shape[0], parts)[part]]
     ledger = Ledger.open(folder / f"party-{part}.ledger", Budget(float(run["epsilon"]), float(run["delta"])))
     noise = _seeded(run.get("not-private-seed"), number, asked.party)
-    return Party(table.matrix[edges[part] : edges[part + 1]], unit, ledger=ledger, noise=noise), answered
+    return Party(rows, configured_unit(run), ledger=ledger, noise=noise), answered
 
 
 def _seeded(seed: object, number: int, party: int) -> NotPrivate | None:

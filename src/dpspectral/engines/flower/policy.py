@@ -13,24 +13,25 @@ parties = 3                     # at least
 collusion = 1                   # at least
 releases = 8                    # at most, retries included
 columns = 512                   # of a power iteration, at most
+not_private_seed = 7            # reproducible noise: for tests only
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives import hashes
-
 from dpspectral.parties.party import Party
 from dpspectral.parties.question import Question
+from dpspectral.parties.secure_sum.keys import digest
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
+from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.queries import Product
 from dpspectral.recsys import datasets
 from dpspectral.recsys.tables import read_catalogue
@@ -50,28 +51,18 @@ class NotAllowed(ValueError):  # noqa: N818 (what happened)
     """A run is outside of the policy. The text names the field, says nothing about data, and is told to the server."""
 
 
-def make_unit(
-    kind: str,
-    floor: int | None = None,
-    weighting: str = "sqrt",
-    neighbours: str = "add-remove",
-    row_norm: float | None = None,
-) -> Unit:
-    """A unit of privacy by name."""
-    checks.choice("unit", kind, ("interaction", "user", "rows"))
-    if kind == "rows":
-        return BoundedRows(row_norm, neighbours=neighbours)
-    if kind == "user":
-        return User(1 if floor is None else floor, neighbours)
-    return Interaction(floor, weighting, neighbours)
+def configured_unit(run: Mapping[str, Any]) -> Unit:
+    """The unit that a run's settings name."""
+    floor, norm = run.get("floor"), run.get("row-norm")
+    return unit_by_name(
+        str(run["unit"]), None if floor is None else int(floor), str(run.get("weighting", "sqrt")),
+        str(run.get("neighbours", "add-remove")), None if norm is None else float(norm),
+    )  # fmt: skip
 
 
 def catalogue_digest(items: Path) -> str:
     """What parties and server compare: the list of items, in order."""
-    made = hashes.Hash(hashes.SHA256())
-    for name in read_catalogue(str(items)):
-        made.update(name.encode() + b"\n")
-    return made.finalize().hex()
+    return digest(b"".join(name.encode() + b"\n" for name in read_catalogue(str(items)))).hex()
 
 
 @dataclass(frozen=True)
@@ -103,7 +94,7 @@ class Policy:
             if unknown := sorted(set(given) - names):
                 raise PolicyError(f"policy {file}: {where}does not know {', '.join(unknown)}")
         try:
-            unit = make_unit(
+            unit = unit_by_name(
                 allow["unit"], allow.get("floor"), allow.get("weighting", "sqrt"),
                 allow.get("neighbours", "add-remove"), allow.get("row_norm"),
             )  # fmt: skip

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import decompose
 from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
-from dpspectral.engines.flower.policy import catalogue_digest, make_unit
+from dpspectral.engines.flower.policy import catalogue_digest, configured_unit
 from dpspectral.engines.flower.simulate import settings
 from dpspectral.files import check_writable
 from dpspectral.parties.journal import Journal
@@ -39,11 +39,7 @@ def run(grid: Grid, config: dict[str, Any]) -> None:
     items, out = Path(str(config["items"])), Path(str(config["out"]))
     check_writable(out)
     names = read_catalogue(str(items))
-    floor, norm = config.get("floor"), config.get("row-norm")
-    unit = make_unit(
-        str(config["unit"]), None if floor is None else int(floor), str(config.get("weighting", "sqrt")),
-        str(config.get("neighbours", "add-remove")), None if norm is None else float(norm),
-    )  # fmt: skip
+    unit = configured_unit(config)
     budget = Budget(float(config["epsilon"]), float(config["delta"]))
     ledger = Ledger(budget)
     lasting = Ledger.open(str(config["ledger"])) if "ledger" in config else None

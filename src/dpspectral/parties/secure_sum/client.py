@@ -25,6 +25,8 @@ from dpspectral.parties.secure_sum.messages import (
     decode,
     entries,
     members,
+    members_and_rest,
+    peek,
     table,
 )
 
@@ -117,22 +119,18 @@ class Client:
         kind = self._awaits
         if kind is None:
             raise Refused("keys come first")
-        begins = kind in (Kind.SURVIVORS, Kind.CONFIRMED) and len(content) > 5 and content[5] == Kind.ASK
-        if begins:  # the server gave the round up and begins another
-            kind = Kind.ASK
+        claimed, number = peek(content)
+        if kind in (Kind.SURVIVORS, Kind.CONFIRMED) and claimed == Kind.ASK:
+            kind = Kind.ASK  # the server gave the round up and begins another
         expected = max(self._round, 0)
         if kind is Kind.ASK:
-            expected = self._asked_round(content)
+            if not self._round < number < self.setup.rounds:
+                raise Refused(f"round {number} is over, or there are no keys for it")
+            expected = number
         frame = decode(content, kind, self.setup.run, expected)
         if frame.party != self.party:
             raise Refused(f"a message for party {frame.party}")
         return stages[kind](frame)
-
-    def _asked_round(self, content: bytes) -> int:
-        number = int.from_bytes(content[26:30], "big")
-        if not self._round < number < self.setup.rounds:
-            raise Refused(f"round {number} is over, or there are no keys for it")
-        return number
 
     def _frame(self, kind: Kind, body: bytes) -> bytes:
         return Frame(kind, self.setup.run, self.party, max(self._round, 0), body).encode()
@@ -182,7 +180,7 @@ class Client:
         return self._frame(Kind.SHARES, table(sealed))
 
     def _purposes(self, key: bytes, other: int) -> dict[bytes, bytes]:
-        """One key per direction and use."""
+        """One key per direction."""
         out, back = struct.pack(">II", self.party, other), struct.pack(">II", other, self.party)
         return {
             b"out": keys.derived(key, b"shares" + out),
@@ -191,10 +189,8 @@ class Client:
 
     def _keep(self, frame: Frame) -> bytes:
         """Keep the neighbours' shares; the answer is empty (it says: ready)."""
-        size = (self.setup.parties + 7) // 8
-        present = members(frame.body[:size], self.setup.parties)
-        bundle = 2 * self.setup.rounds * shamir.SHARE_BYTES
-        found = entries(frame.body[size:], bundle + keys.SEAL_BYTES)
+        present, rest = members_and_rest(frame.body, self.setup.parties)
+        found = entries(rest, bundle_bytes(self.setup))
         if set(found) != (present & set(self._neighbours)) or self.party not in present:
             raise Refused("shares must come from the neighbours that are present")
         self._check_present(present)
@@ -223,14 +219,13 @@ class Client:
     # A round
 
     def _mask(self, frame: Frame) -> bytes:
-        size = (self.setup.parties + 7) // 8
-        present = members(frame.body[:size], self.setup.parties)
+        present, question = members_and_rest(frame.body, self.setup.parties)
         if not present <= self._present:
             raise self._stop("the server brings back a party that had left")
         if self.party not in present:
             raise Refused("this party is not asked")
         self._check_present(present)
-        vector, bits, receipt = self._holder.answer(bytes(frame.body[size:]), self.setup)
+        vector, bits, receipt = self._holder.answer(bytes(question), self.setup)
         number = frame.round
         try:
             content = ring.packed(self._masked(ring.encoded(vector, bits), number, present), bits)
@@ -247,15 +242,13 @@ class Client:
 
     def _masked(self, elements: ring.Words, number: int, present: frozenset[int]) -> ring.Words:
         own = self._secrets[number]
-        ring.add_mask(elements, keys.derived(own.self_mask, self._purpose(b"self", number)), 1)
+        ring.add_mask(elements, keys.derived(own.self_mask, purpose(b"self", self.setup, number)), 1)
         others = [other for other in self._neighbours if other in present]
         publics = [self._mask_keys[other][number] for other in others]
-        for other, key in zip(others, keys.agreed(own.mask_key, publics, self._purpose(b"pair", number)), strict=True):
+        common = keys.agreed(own.mask_key, publics, purpose(b"pair", self.setup, number))
+        for other, key in zip(others, common, strict=True):
             ring.add_mask(elements, key, 1 if self.party < other else -1)
         return elements
-
-    def _purpose(self, what: bytes, number: int) -> bytes:
-        return what + self.setup.run + struct.pack(">I", number)
 
     def _confirm(self, frame: Frame) -> bytes:
         survivors = members(frame.body, self.setup.parties)
@@ -294,6 +287,16 @@ class Client:
         del self._secrets[self._round]
         self._awaits = Kind.ASK
         return self._frame(Kind.UNMASK, table(given))
+
+
+def purpose(what: bytes, setup: Setup, number: int) -> bytes:
+    """What a mask is for: its use, the run and the round."""
+    return what + setup.run + struct.pack(">I", number)
+
+
+def bundle_bytes(setup: Setup) -> int:
+    """The size of a sealed bundle: shares of both secrets of every round."""
+    return 2 * setup.rounds * shamir.SHARE_BYTES + keys.SEAL_BYTES
 
 
 def asked_view(setup: Setup, number: int, asked: bytes) -> bytes:

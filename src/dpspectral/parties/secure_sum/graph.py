@@ -37,12 +37,12 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from cryptography.hazmat.primitives import hashes
 from scipy.stats import hypergeom
 
+from dpspectral.parties.secure_sum.keys import digest
 from dpspectral.privacy import checks
 
-SECURITY_BITS, CORRECTNESS_BITS = 40, 20
+_UNSAFE, _UNFINISHED = 2.0**-41, 2.0**-20  # probabilities that are accepted
 _FEW = 16
 
 
@@ -83,7 +83,7 @@ class Graph:
 @lru_cache(maxsize=16)
 def _ring(parties: int, seed: bytes) -> tuple[list[int], list[int]]:
     """The parties in their order, and each party's place."""
-    ring = sorted(range(parties), key=lambda party: _digest(seed + party.to_bytes(4, "big")))
+    ring = sorted(range(parties), key=lambda party: digest(seed + party.to_bytes(4, "big")))
     place = [0] * parties
     for number, party in enumerate(ring):
         place[party] = number
@@ -104,7 +104,7 @@ class Committee:
 
 @lru_cache(maxsize=16)
 def _members(parties: int, size: int, seed: bytes) -> frozenset[int]:
-    order = sorted(range(parties), key=lambda party: _digest(b"committee" + seed + party.to_bytes(4, "big")))
+    order = sorted(range(parties), key=lambda party: digest(b"committee" + seed + party.to_bytes(4, "big")))
     return frozenset(order[:size])
 
 
@@ -113,17 +113,10 @@ def choose_committee(parties: int, collusion: int, drop_tolerance: int) -> Commi
     """The smallest committee for s parties, of which c may collude and d may drop out."""
     s, c, d = parties, collusion, drop_tolerance
     for m in range(3, s) if s > _FEW else ():
-        t1 = next(t for t in range(min(c, m) + 1) if hypergeom.sf(t, s, c, m) <= 2.0 ** -(SECURITY_BITS + 1))
-        needed = (m + t1) // 2 + 1
-        if needed <= m and hypergeom.cdf(needed - 1, s, s - d, m) <= 2.0**-CORRECTNESS_BITS:
+        needed = (m + _most_corrupt(s, c, m, _UNSAFE)) // 2 + 1
+        if _surely_left(s, d, m, needed, _UNFINISHED):
             return Committee(s, m, needed)
     return Committee(s, s, (s + c) // 2 + 1)  # no more than s − d: `choose_graph` asks for more
-
-
-def _digest(content: bytes) -> bytes:
-    hashed = hashes.Hash(hashes.SHA256())
-    hashed.update(content)
-    return hashed.finalize()
 
 
 @lru_cache(maxsize=64)
@@ -153,13 +146,20 @@ def choose_graph(parties: int, collusion: int, drop_tolerance: int) -> Graph:
 
 def _threshold(s: int, c: int, d: int, k: int) -> int | None:
     """The threshold for k neighbours on the ring, or None."""
-    if _disconnected(s, c + d, k) > 2.0 ** -(SECURITY_BITS + 1):
+    if _disconnected(s, c + d, k) > _UNSAFE:
         return None
-    corrupt = range(min(c, k) + 1)
-    t1 = next(t for t in corrupt if hypergeom.sf(t, s, c, k) <= 2.0 ** -(SECURITY_BITS + 1) / s)
-    t = (k + t1) // 2 + 1
-    too_few = float(hypergeom.cdf(t - 1, s, s - d, k))  # fewer than t neighbours survive
-    return t if t <= k and too_few <= 2.0**-CORRECTNESS_BITS / s else None
+    t = (k + _most_corrupt(s, c, k, _UNSAFE / s)) // 2 + 1
+    return t if _surely_left(s, d, k, t, _UNFINISHED / s) else None
+
+
+def _most_corrupt(s: int, c: int, drawn: int, rare: float) -> int:
+    """The least t such that more than t of c corrupt parties are among `drawn` of s with probability `rare` at most."""
+    return next(t for t in range(min(c, drawn) + 1) if hypergeom.sf(t, s, c, drawn) <= rare)
+
+
+def _surely_left(s: int, d: int, drawn: int, needed: int, rare: float) -> bool:
+    """Whether, d of s parties gone, fewer than `needed` of `drawn` are left with probability `rare` at most."""
+    return needed <= drawn and float(hypergeom.cdf(needed - 1, s, s - d, drawn)) <= rare
 
 
 def _disconnected(s: int, missing: int, k: int) -> float:
@@ -177,7 +177,5 @@ def _side(s: int, c: int, d: int, k: int) -> int | None:
     """How many neighbours on one side are surely not all corrupt; 0 where gaps cannot be filled anyway."""
     if c + d < k:
         return 0
-    rare = 2.0 ** -(SECURITY_BITS + 1) / (2 * s)
-    side = next(t for t in range(min(c, k // 2) + 1) if hypergeom.sf(t, s, c, k // 2) <= rare) + 1
-    too_few = float(hypergeom.cdf(side - 1, s, s - d, k // 2))
-    return side if side <= k // 2 and too_few <= 2.0**-CORRECTNESS_BITS / s else None
+    side = _most_corrupt(s, c, k // 2, _UNSAFE / (2 * s)) + 1
+    return side if _surely_left(s, d, k // 2, side, _UNFINISHED / s) else None

@@ -100,6 +100,14 @@ class Frame:
         return content + digest(content)[:_DIGEST_BYTES]
 
 
+def peek(content: bytes) -> tuple[int, int]:
+    """Kind and round that a frame claims, before anything is checked; −1 where it is too short for one."""
+    if len(content) < _HEADER.size:
+        return -1, -1
+    _, _, kind, _, _, number = _HEADER.unpack_from(content)
+    return kind, number
+
+
 def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int | None = None) -> Frame:
     """The frame, if it is of this kind, run and round (and body size)."""
     if not isinstance(content, bytes) or len(content) < OVERHEAD:
@@ -123,20 +131,30 @@ def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int |
     return Frame(kind, its_run, party, its_round, view[_HEADER.size : -_DIGEST_BYTES])
 
 
+def _bitmap_bytes(parties: int) -> int:
+    return (parties + 7) // 8
+
+
 def bitmap(members: Iterable[int], parties: int) -> bytes:
-    bits = bytearray((parties + 7) // 8)
+    bits = bytearray(_bitmap_bytes(parties))
     for member in members:
         bits[member // 8] |= 1 << member % 8
     return bytes(bits)
 
 
 def members(bits: bytes | memoryview, parties: int) -> frozenset[int]:
-    if len(bits) != (parties + 7) // 8:
+    if len(bits) != _bitmap_bytes(parties):
         raise Refused("a list of parties of the wrong size")
     found = frozenset(party for party in range(8 * len(bits)) if bits[party // 8] >> party % 8 & 1)
     if found and max(found) >= parties:
         raise Refused("a list of parties that do not exist")
     return found
+
+
+def members_and_rest(body: bytes | memoryview, parties: int) -> tuple[frozenset[int], bytes | memoryview]:
+    """A list of parties, and what follows it."""
+    size = _bitmap_bytes(parties)
+    return members(body[:size], parties), body[size:]
 
 
 def table(entries: dict[int, bytes]) -> bytes:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.parties.secure_sum import keys, ring, shamir
-from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, survived_view
+from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, bundle_bytes, purpose, survived_view
 from dpspectral.parties.secure_sum.messages import (
     OVERHEAD,
     Aborted,
@@ -101,7 +101,7 @@ class Server:
             size = ring.packed_size(self._size, self._bits)
         elif self._awaits is Kind.KEYS:
             size = keys.KEY_BYTES * (2 + 2 * self.setup.rounds)
-        elif len(content) > OVERHEAD + self._graph.neighbours * (4 + self._bundle()):
+        elif len(content) > OVERHEAD + self._graph.neighbours * (4 + bundle_bytes(self.setup)):
             raise Refused(f"a message of {len(content)} bytes is too long for this stage")
         frame = decode(content, self._awaits, self.setup.run, max(self._round, 0), size)
         if frame.party not in self._expected():
@@ -116,14 +116,11 @@ class Server:
             self._answered[frame.party] = bytes(frame.body)
         return frame.party
 
-    def _bundle(self) -> int:
-        return 2 * self.setup.rounds * shamir.SHARE_BYTES + keys.SEAL_BYTES
-
     def _check(self, frame: Frame) -> None:
         """Tables must name the neighbours they were asked for."""
         around = set(self._graph.around(self.setup.seed, frame.party))
         if self._awaits is Kind.SHARES:
-            wanted, size = around & self._present, self._bundle()
+            wanted, size = around & self._present, bundle_bytes(self.setup)
         elif self._awaits is Kind.CONFIRM:
             member = frame.party in self._committee
             if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
@@ -168,7 +165,7 @@ class Server:
             self._keep_present(answered)
             boxes: dict[int, dict[int, bytes]] = {party: {} for party in answered}
             for sender, body in given.items():
-                for receiver, sealed in entries(body, self._bundle()).items():
+                for receiver, sealed in entries(body, bundle_bytes(self.setup)).items():
                     if receiver in boxes:
                         boxes[receiver][sender] = sealed
             who = bitmap(answered, self.setup.parties)
@@ -266,11 +263,10 @@ class Server:
             for owner, entry in given.items():
                 pieces.setdefault(owner, {})[sender + 1] = entry[1:]
         for owner in self._asked:
-            if len(pieces.get(owner, {})) < t:
-                raise Aborted(
-                    f"only {len(pieces.get(owner, {}))} shares of party {owner}'s secret came, {t} are needed"
-                )
-        total, purpose = self._total, self.setup.run + self._round.to_bytes(4, "big")
+            if (came := len(pieces.get(owner, {}))) < t:
+                raise Aborted(f"only {came} shares of party {owner}'s secret came, {t} are needed")
+        total = self._total
+        own_mask, pair_mask = (purpose(what, self.setup, self._round) for what in (b"self", b"pair"))
         for owner in sorted(self._asked):
             chosen = dict(sorted(pieces[owner].items())[:t])
             try:
@@ -280,13 +276,13 @@ class Server:
             if owner in self._survivors:
                 if keys.digest(secret) != self._commitment(owner, self._round):
                     raise Aborted(f"the shares of party {owner}'s self-mask do not open what it promised")
-                ring.add_mask(total, keys.derived(secret, b"self" + purpose), -1)
+                ring.add_mask(total, keys.derived(secret, own_mask), -1)
                 continue
             if keys.public_key(secret) != self._mask_key(owner, self._round):
                 raise Aborted(f"the shares of party {owner}'s mask key do not open what it promised")
             others = [other for other in self._graph.around(self.setup.seed, owner) if other in self._survivors]
             publics = [self._mask_key(other, self._round) for other in others]
-            for other, key in zip(others, keys.agreed(secret, publics, b"pair" + purpose), strict=True):
+            for other, key in zip(others, keys.agreed(secret, publics, pair_mask), strict=True):
                 ring.add_mask(total, key, -1 if other < owner else 1)  # what the survivor added for the one that left
         self._total = np.empty(0, dtype=np.uint32)
         return Sum(ring.decoded(total, self._bits), self._survivors)

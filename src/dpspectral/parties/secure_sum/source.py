@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.linalg.operators import Progress, silent
 from dpspectral.parties.journal import Entry, Journal
 from dpspectral.parties.party import Party, split
 from dpspectral.parties.question import Question
@@ -27,7 +28,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, Unit
-from dpspectral.queries import Product, Query
+from dpspectral.queries import Query
 from dpspectral.source import Answer, Source
 
 _MARGIN = 12  # standard deviations of a noisy count
@@ -154,11 +155,7 @@ class SecureSum(Source):
         """What was sent and computed so far."""
         return self._network.traffic
 
-    def release(
-        self, query: Query, mu: float, ledger: Ledger, what: str, progress: Callable[[float], None] = lambda _: None
-    ) -> Answer:
-        if isinstance(query, Product) and query.centre is not None:
-            raise ValueError("a centre is subtracted by a curator only")
+    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         assert self.rows is not None
         question = Question(what, query, mu, ledger.budget, self.setup, self.rows, self._columns)
         entry = replace(question.release, private=self._private)
