@@ -5,6 +5,8 @@ from dpspectral.decompose import decompose
 from dpspectral.dense import dense_release
 from dpspectral.estimators import PrivatePCA, PrivateTruncatedSVD
 from dpspectral.parties.party import Party
+from dpspectral.parties.peers.graph import PeerGraph
+from dpspectral.parties.peers.source import Peers
 from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.power import Result, power_method
 from dpspectral.privacy.budget import Budget
@@ -23,6 +25,8 @@ __all__ = [
     "Ledger",
     "NotPrivate",
     "Party",
+    "PeerGraph",
+    "Peers",
     "PrivateCatalogue",
     "PrivatePCA",
     "PrivateRecommender",

@@ -120,13 +120,15 @@ def choose(
     declared = source.rows if users is None else users
     public = declared if isinstance(unit, Interaction) else None
     kept = pick(popularity, unit, public, config, rank, mu, method, releases, largest)
+    (kept,) = source.same(kept)
     restricted = source.restricted(kept)
     rest = mu * math.sqrt(1 - config.share)
     if unit.floor is None:
         roots = restricted.root_degrees(roots_mu, ledger)
         assert declared is not None  # an open floor is Interaction's, where the number of users is public
         floor = pick_floor(popularity, kept, unit, declared, roots, rank, rest, releases)
-        unit = unit.with_floor(floor)
+        (agreed,) = source.same(np.array([floor]))
+        unit = unit.with_floor(int(agreed[0]))
         restricted = restricted.with_unit(unit)
     found = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
     return Chosen(restricted, found, rest)

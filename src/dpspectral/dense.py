@@ -127,7 +127,7 @@ def dense_release(
     automatic = catalogue is not None and catalogue.items is None
     sizes = catalogue_sizes(matrix.n, rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(unit, Interaction) else _USER_ENOUGH
-    components, eigenvalues, kept = _leading(matrix, rank, sizes, enough, found, random_state, tell)
+    components, eigenvalues, kept = source.same(*_leading(matrix, rank, sizes, enough, found, random_state, tell))
     settings: dict[str, Any] = {
         "method": "dense",
         "storage": matrix.storage,

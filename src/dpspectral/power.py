@@ -330,12 +330,18 @@ def run(
         noise_std = answer.sigma * answer.scale
         return answer.values
 
-    last, Y = iterate(X, count, multiply, lambda X: Iterate(X, DEFAULT_BITS + extra_bits), progress, momentum)
+    def publish(X: Reals) -> Iterate:
+        own = Iterate(X, DEFAULT_BITS + extra_bits)
+        (agreed,) = source.same(own.integers)
+        return own if agreed is own.integers else Iterate.of_integers(agreed, own.bits)
+
+    last, Y = iterate(X, count, multiply, publish, progress, momentum)
     with one_thread_if_small(*Y.shape):
         if p > rank and (count > 1 or p == source.n):
             components, eigenvalues = orthonormal.ritz(last.values, Y, rank, noise_std)
         else:  # p = rank is the published method; one product of few columns says too little about XᵀAX
             components, eigenvalues = orthonormal.leading(Y, rank, noise_std)
+    components, eigenvalues = source.same(components, eigenvalues)
     settings = {"method": "power", "iterations": count, "columns": p, "start": start, "noise_std": noise_std}
     if found is not None:
         components = found.spread(components)

@@ -56,6 +56,13 @@ class Source(ABC):
     def expects(self, releases: int) -> None:  # noqa: B027 (most sources can)
         """Raise if so many further releases cannot be had, before the first is paid for."""
 
+    def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        """Where several machines compute the same thing from what was released: the arrays all of them go on with.
+
+        The last bit of a factorisation may differ from machine to machine.
+        """
+        return arrays
+
     def with_unit(self, unit: Unit) -> Source:
         """The same data under a unit whose floor has been chosen."""
         part = copy.copy(self)

@@ -13,8 +13,8 @@ from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum
 from dpspectral.engines.flower import client, server
 from dpspectral.engines.flower.network import wait_for_nodes
 from dpspectral.engines.flower.record import NAME, Envelope, answer_of
+from dpspectral.parties import ring
 from dpspectral.parties.question import decode
-from dpspectral.parties.secure_sum import ring
 from dpspectral.parties.secure_sum.messages import Aborted, Refused, Setup
 
 PARTIES, ITEMS, SEED = 5, 80, 3

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, User
-from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError, catalogue_digest
+from dpspectral.engines.catalogue import catalogue_digest
+from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError
 from dpspectral.parties.question import Question
 from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy.iterate import Iterate

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -321,3 +322,16 @@ def ratio_rows(cells, runs):
 
 
 measured = ratio.measure
+
+
+def test_who_adds_the_noise(folder, tmp_path):
+    """The curator's noise, the secure sum's and the peers' a little more, and each for itself √40 times as much."""
+    arguments = ["holders", "--data", str(folder), "--sets", "ml-tiny", "--runs", "2", "--epsilon", "20"]
+    result = CliRunner().invoke(main, ["reproduce", *arguments, "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    noise = {row["kind"]: float(row["noise_std"]) for row in table(tmp_path / "holders.csv") if row["run"] == "0"}
+    ratios = {kind: noise[kind] / noise["curator"] for kind in noise}
+    assert ratios["secure"] == pytest.approx(math.sqrt(40 / 32), rel=0.05)
+    assert ratios["peers"] == pytest.approx(ratios["secure"] * math.sqrt(1.01), rel=0.05)
+    assert ratios["local"] == pytest.approx(math.sqrt(40), rel=0.05)
+    assert (tmp_path / "holders.png").exists()

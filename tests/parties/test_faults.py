@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpspectral import Interaction
+from dpspectral.parties import keys
 from dpspectral.parties.party import Party
-from dpspectral.parties.secure_sum import keys, shamir
+from dpspectral.parties.secure_sum import shamir
 from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK, Client
 from dpspectral.parties.secure_sum.graph import _ring, choose_committee, choose_graph
 from dpspectral.parties.secure_sum.local import LocalNetwork

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dpspectral.parties.secure_sum import keys, ring
+from dpspectral.parties import keys, ring
 from dpspectral.parties.secure_sum.local import LocalNetwork
 
 

@@ -11,6 +11,7 @@ from dpspectral import __version__
 from dpspectral.cli.federate import federate
 from dpspectral.cli.fit import fit
 from dpspectral.cli.ledger import ledger
+from dpspectral.cli.peer import peer
 from dpspectral.cli.plan import plan
 from dpspectral.cli.recommend import recommend, score
 from dpspectral.cli.studies import budget, demo, reproduce
@@ -25,6 +26,7 @@ def main() -> None:
     plan       noise against signal for every method, before any data is touched
     fit        a private basis from a data file
     federate   the same from parties that show their data to nobody
+    peer       take part in a run without a server, with the rows on this machine
     recommend  lists for users from a private basis and their own rows
     ledger     what a data set has spent: create, show, export, verify
     score      recall and NDCG of a basis on test data (not private)
@@ -34,7 +36,7 @@ def main() -> None:
     """
 
 
-for command in (plan, fit, federate, ledger, recommend, score, budget, demo, reproduce):
+for command in (plan, fit, federate, peer, ledger, recommend, score, budget, demo, reproduce):
     main.add_command(command)
 
 

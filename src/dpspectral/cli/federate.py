@@ -17,6 +17,7 @@ from dpspectral.cli.basis import Asked, basis_options
 from dpspectral.cli.common import ERR, JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
 from dpspectral.files import write_whole
+from dpspectral.parties.peers.source import Peers
 from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.recsys.tables import Table
 
@@ -29,18 +30,21 @@ _MOST_USERS = 1 << 24  # where nobody declared a number: what the ring is made w
 @click.option("--collusion", type=int, default=1, show_default=True, help="How many may pool what they know.")
 @click.option("--drop-tolerance", type=int, default=0, show_default=True, help="How many may drop out on the way.")
 @click.option(
-    "--engine", type=click.Choice(["local", "flower"]), default="local", show_default=True,
-    help="Where parties run: in this process, or as simulated nodes of Flower.",
+    "--engine", type=click.Choice(["local", "flower", "peers"]), default="local", show_default=True,
+    help="A secure sum in this process, the same with simulated nodes of Flower, or peers without a server.",
 )  # fmt: skip
+@click.option("--degree", type=int, help="With --engine peers: neighbours to share noise with.  [default: 20]")
 @basis_options
 @JSON
 def federate(
-    data: Path, parties: int, collusion: int, drop_tolerance: int, engine: str, as_json: bool, **options: Any
-) -> None:
-    """Release a private basis of data that no one holds: a secure sum over parties with shares of the noise.
+    data: Path, parties: int, collusion: int, drop_tolerance: int, engine: str, degree: int | None, as_json: bool,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Release a private basis of data that no one holds: a sum over parties with shares of the noise.
 
     The rows of DATA (files as in `fit`) are split over parties of this process, and the real protocol runs between
-    them. The server sees masked vectors and their sums; a party sees its own rows and what is released.
+    them. In a secure sum the server sees masked vectors and their sums; peers have no server, and whoever sees all
+    their messages sees noisy ones. A party sees its own rows and what is released.
     """
     with plain_errors():
         asked = Asked(**options)
@@ -49,9 +53,12 @@ def federate(
         if engine == "flower":
             _flower(asked, data, table, parties, collusion, drop_tolerance, as_json)
             return
-        source = SecureSum.split(
+        if degree is not None and engine != "peers":
+            raise click.UsageError("--degree goes with --engine peers")
+        more: dict[str, Any] = {} if degree is None else {"degree": degree}
+        source: SecureSum | Peers = (Peers if engine == "peers" else SecureSum).split(
             table.matrix, unit, parties, collusion=collusion, drop_tolerance=drop_tolerance,
-            users=_MOST_USERS if asked.users is None else asked.users, rounds=(asked.iterations or 3) + 4,
+            users=_MOST_USERS if asked.users is None else asked.users, rounds=(asked.iterations or 3) + 4, **more,
         )  # fmt: skip
         choices = asked.choices(table)
         if choices["users"] is None and unit.relation.startswith("interaction"):
@@ -67,20 +74,65 @@ def federate(
             sys.exit(130)
         result.settings["parties"] = {
             "engine": engine, "parties": parties, "collusion": collusion, "drop_tolerance": drop_tolerance,
-            "neighbours": source.setup.graph.neighbours, "threshold": source.setup.graph.threshold,
+            **_graph_facts(source),
         }  # fmt: skip
         summary = asked.write(result, table)
+    told = asked.told(result, table)
+    if isinstance(source, Peers):
+        _tell_peers(source, summary, told, as_json)
+    else:
+        _tell_secure_sum(source, summary, told, as_json)
+
+
+def _graph_facts(source: SecureSum | Peers) -> dict[str, Any]:
+    if isinstance(source, Peers):
+        return {"degree": source.setup.graph.degree, "price": source.setup.price}
+    return {"neighbours": source.setup.graph.neighbours, "threshold": source.setup.graph.threshold}
+
+
+def _tell_peers(source: Peers, summary: dict[str, Any], told: list[tuple[str, str]], as_json: bool) -> None:
+    setup, sent = source.setup, source.sent
+    messages, size = (sum(getattr(one, name) for one in sent) / len(sent) for name in ("messages", "bytes"))
+    if as_json:
+        sums = [asdict(one) for one in source.opened]
+        happened = [asdict(one) for one in source.happened]
+        traffic = {"peer_mean": {"messages": messages, "bytes": size}}
+        click.echo(json.dumps({**summary, "sums": sums, "happened": happened, "traffic": traffic}, indent=2))
+        return
+    facts(
+        [
+            *told,
+            ("peers", f"{setup.parties}, each shares noise with {setup.graph.degree} neighbours; {setup.quorum} agree"),
+            ("protected from", f"everybody, also if {setup.collusion} peers pool what they know and see every message"),
+            ("price", f"{setup.price:.3f} times a curator's noise, for having no server"),
+            ("a peer sent", f"{messages:.0f} messages, {size / 1e6:.2f} MB (means)"),
+        ]
+    )
+    grid = Grid("sum", "numbers", "bits", "peers in it", "noise", "μ charged", "μ of what happened")
+    for one, how in zip(source.opened, source.happened, strict=True):
+        grid.add_row(
+            one.what, str(one.numbers), str(one.bits), str(one.survivors), f"{one.noise_std:.4g}",
+            f"{how.charged:.4g}", f"{how.spent:.4g}",
+        )  # fmt: skip
+    OUT.print(grid, highlight=False, markup=False)
+
+
+def _tell_secure_sum(source: SecureSum, summary: dict[str, Any], told: list[tuple[str, str]], as_json: bool) -> None:
     traffic, party = source.traffic, source.traffic.mean_party
     if as_json:
         sums = [asdict(one) for one in source.opened]
         sides = {"party_mean": asdict(party), "server": asdict(traffic.server)}
         click.echo(json.dumps({**summary, "sums": sums, "traffic": sides}, indent=2))
         return
-    graph = source.setup.graph
+    setup = source.setup
+    graph, collusion, drop_tolerance = setup.graph, setup.collusion, setup.drop_tolerance
     facts(
         [
-            *asked.told(result, table),
-            ("parties", f"{parties}, each with {graph.neighbours} neighbours; {graph.threshold} shares open a secret"),
+            *told,
+            (
+                "parties",
+                f"{setup.parties}, each with {graph.neighbours} neighbours; {graph.threshold} open a secret",
+            ),
             ("protected from", f"the server and up to {collusion} of the parties together; {drop_tolerance} may leave"),
             ("server saw", f"{len(source.opened)} sums (below), masked vectors that are uniform without their masks"),
             ("server sent", f"{traffic.server.sent / 1e6:.1f} MB and computed {traffic.server.seconds:.2f} s"),

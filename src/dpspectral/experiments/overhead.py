@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.experiments.cells import Cells
-from dpspectral.parties.secure_sum import ring
+from dpspectral.parties import ring
+from dpspectral.parties.question import Shares
 from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import Setup
 
 PARTIES = (16, 64, 256, 1024)
 ENTRIES = 85_416  # n·p of the sweep over parties: 10,677 items, 8 columns
@@ -51,7 +51,7 @@ class _Constant:
     def __init__(self, values: NDArray[np.int64]) -> None:
         self.values = values
 
-    def answer(self, question: bytes, setup: Setup) -> tuple[NDArray[np.int64], int, object]:
+    def answer(self, question: bytes, setup: Shares) -> tuple[NDArray[np.int64], int, object]:
         return self.values, BITS, None
 
     def release(self, receipt: object) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.files import write_whole
-from dpspectral.parties.secure_sum.keys import digest
+from dpspectral.parties.keys import digest
 from dpspectral.privacy.ledger import Ledger, Release
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.parties.question import Question, decode
-from dpspectral.parties.secure_sum import ring
-from dpspectral.parties.secure_sum.messages import Setup
+from dpspectral.parties import ring
+from dpspectral.parties.question import Question, Shares, decode
 from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
@@ -59,7 +58,7 @@ class Party:
         """How many rows there are; whether that may be told is the unit's business."""
         return int(self._data.shape[0])
 
-    def answer(self, question: bytes, setup: Setup) -> tuple[NDArray[np.int64], int, object]:
+    def answer(self, question: bytes, setup: Shares) -> tuple[NDArray[np.int64], int, object]:
         """Its sum with its noise share, charged; the receipt is the number of the ledger's entry."""
         asked = decode(question, setup)
         self._agree(asked)

@@ -7,16 +7,16 @@ reads the question derives them from the query and from the setup it takes part 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.parties.secure_sum import ring
-from dpspectral.parties.secure_sum.messages import Setup
+from dpspectral.parties import ring
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
@@ -30,6 +30,32 @@ _UNITS = {kind.__name__: kind for kind in (Interaction, User, BoundedRows)}
 _MOST = 1 << 33  # bytes
 
 
+class Shares(Protocol):
+    """What everybody knows about the noise of a run before its first question."""
+
+    @property
+    def parties(self) -> int:
+        """So many add a share."""
+
+    @property
+    def noise_shares(self) -> int:
+        """Of the share lemma: what is left over of an uneven split."""
+
+    @property
+    def share_variance(self) -> float:
+        """Of one share, as a part of σ²."""
+
+    @property
+    def collusion(self) -> int:
+        """So many may pool what they know."""
+
+    @property
+    def rounds(self) -> int:
+        """So many questions at most."""
+
+    def __hash__(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Question:
     """A query, what it may cost, and the public facts that noise and width are made of."""
@@ -38,7 +64,7 @@ class Question:
     query: Query
     mu: float
     budget: Budget  # of the whole run
-    setup: Setup
+    setup: Shares
     users: int  # at most so many in all
     columns: NDArray[np.int64] | None = None  # the items that count, if not all
 
@@ -51,8 +77,8 @@ class Question:
 
     @property
     def share_deviation(self) -> float:
-        """Of the noise each party adds: any `shares` of them together have the release's σ."""
-        return self.release.sigma / float(np.sqrt(self.query.shares))
+        """Of the noise each party adds."""
+        return self.release.sigma * math.sqrt(self.setup.share_variance)
 
     @cached_property
     def bits(self) -> int:
@@ -89,7 +115,7 @@ class Question:
 
 
 @lru_cache(maxsize=4)
-def decode(content: bytes, setup: Setup) -> Question:
+def decode(content: bytes, setup: Shares) -> Question:
     """The question, if it is one in every respect. (Cached: parties in one process read the same bytes.)"""
     try:
         return _decode(content, setup)
@@ -97,7 +123,7 @@ def decode(content: bytes, setup: Setup) -> Question:
         raise ValueError(f"not a question: {error}") from error
 
 
-def _decode(content: bytes, setup: Setup) -> Question:
+def _decode(content: bytes, setup: Shares) -> Question:
     (length,) = struct.unpack_from(">I", content)
     header = json.loads(content[4 : 4 + length])
     if not isinstance(header, dict):

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.linalg.operators import Progress, silent
-from dpspectral.parties.secure_sum.graph import choose_graph
+from dpspectral.parties.question import Shares
+from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, check_sigma
@@ -37,6 +38,8 @@ class SimulatedSum(Curator):
     data, unit, noise, threads : as in `power_method`
     parties, collusion, drop_tolerance : int
         As in `SecureSum`.
+    setup : PeerSetup or EachAlone, optional
+        What peers without a server would release instead, or parties each for itself; it says how many they are.
     dropped : int
         How many really drop out; their rows are still summed, their noise is missing.
     """
@@ -46,17 +49,23 @@ class SimulatedSum(Curator):
         data: Any,
         unit: Unit,
         *,
-        parties: int,
+        parties: int | None = None,
         collusion: int = 1,
         drop_tolerance: int = 0,
+        setup: Shares | None = None,
         dropped: int = 0,
         noise: NotPrivate | None = None,
         threads: int | None = None,
     ) -> None:
         super().__init__(data, unit, noise=restarted(noise), threads=threads)
-        choose_graph(parties, collusion, drop_tolerance)  # refuses what no protocol could do
-        self.shares = parties - collusion - drop_tolerance
-        self.survivors = parties - checks.integer("dropped", dropped, low=0, high=drop_tolerance)
+        if (setup is None) == (parties is None):
+            raise ValueError("give parties=..., or setup=PeerSetup(...) for peers without a server")
+        if setup is not None and (collusion, drop_tolerance) != (1, 0):
+            raise ValueError("collusion and drop_tolerance are part of the setup")
+        noise_of: Shares = setup or Setup(bytes(16), parties or 0, collusion, drop_tolerance, 1, bytes(32))
+        self.shares, self._variance = noise_of.noise_shares, noise_of.share_variance
+        most = getattr(noise_of, "drop_tolerance", 0)
+        self.survivors = noise_of.parties - checks.integer("dropped", dropped, low=0, high=most)
 
     def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         if isinstance(query, Product) and self.centre is not None:
@@ -65,7 +74,7 @@ class SimulatedSum(Curator):
         total = query.evaluate(self.data, progress, **self._options)
         relation, private = self.unit.relation, self.noise.private
         ledger.charge(Release(f"{what} (simulated parties)", relation, query.sensitivity, sigma, query.scale, private))
-        share = sigma / math.sqrt(self.shares)
+        share = sigma * math.sqrt(self._variance)
         query.add_noise(
             total, lambda deviation, count: sum_of_shares(self.noise, deviation, self.survivors, count), share
         )

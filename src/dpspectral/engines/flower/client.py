@@ -14,12 +14,14 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError, catalogue_digest, configured_unit
+from dpspectral.engines.catalogue import catalogue_digest
+from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError, configured_unit
 from dpspectral.engines.flower.record import NAME, Envelope, reply
 from dpspectral.engines.flower.simulate import settings
+from dpspectral.parties.holder import Holder
 from dpspectral.parties.party import Party, row_parts
 from dpspectral.parties.secure_sum import memory
-from dpspectral.parties.secure_sum.client import Client, Holder
+from dpspectral.parties.secure_sum.client import Client
 from dpspectral.parties.secure_sum.messages import Kind, Refused, decode, peek
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger

@@ -26,7 +26,6 @@ from typing import Any
 
 from dpspectral.parties.party import Party
 from dpspectral.parties.question import Question
-from dpspectral.parties.secure_sum.keys import digest
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
@@ -34,7 +33,6 @@ from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.queries import Product
 from dpspectral.recsys import datasets
-from dpspectral.recsys.tables import read_catalogue
 
 _TOP = {"data", "items", "ledger", "min_rating", "header", "allow"}
 _ALLOW = {
@@ -58,11 +56,6 @@ def configured_unit(run: Mapping[str, Any]) -> Unit:
         str(run["unit"]), None if floor is None else int(floor), str(run.get("weighting", "sqrt")),
         str(run.get("neighbours", "add-remove")), None if norm is None else float(norm),
     )  # fmt: skip
-
-
-def catalogue_digest(items: Path) -> str:
-    """What parties and server compare: the list of items, in order."""
-    return digest(b"".join(name.encode() + b"\n" for name in read_catalogue(str(items)))).hex()
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import decompose
+from dpspectral.engines.catalogue import catalogue_digest
 from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
-from dpspectral.engines.flower.policy import catalogue_digest, configured_unit
+from dpspectral.engines.flower.policy import configured_unit
 from dpspectral.engines.flower.simulate import settings
 from dpspectral.files import check_writable
 from dpspectral.parties.journal import Journal

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpspectral.parties.secure_sum import keys, ring, shamir
+from dpspectral.parties import keys, ring
+from dpspectral.parties.holder import Holder
+from dpspectral.parties.secure_sum import shamir
 from dpspectral.parties.secure_sum.messages import (
     Aborted,
     Frame,
@@ -31,22 +29,6 @@ from dpspectral.parties.secure_sum.messages import (
 )
 
 MASK_KEY, SELF_MASK = 1, 2  # which of a neighbour's two secrets a share belongs to
-
-
-class Holder(Protocol):
-    """What the protocol asks of the owner of data."""
-
-    def answer(self, question: bytes, setup: Setup) -> tuple[NDArray[np.int64], int, object]:
-        """Its own integers, noise share included, the ring's bits, and a receipt; raises if it does not want to answer.
-
-        Charged by then: once the answer has left, others can open the sum.
-        """
-
-    def release(self, receipt: object) -> None:
-        """That answer is about to be opened with this party's help. Raises if it does not want that."""
-
-    def withdraw(self, receipt: object) -> None:
-        """That answer will never be opened: it did not leave, or its round is known to have ended before."""
 
 
 @dataclass(repr=False)

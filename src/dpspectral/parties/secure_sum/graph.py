@@ -39,7 +39,7 @@ from functools import lru_cache
 
 from scipy.stats import hypergeom
 
-from dpspectral.parties.secure_sum.keys import digest
+from dpspectral.parties.keys import digest
 from dpspectral.privacy import checks
 
 _UNSAFE, _UNFINISHED = 2.0**-41, 2.0**-20  # probabilities that are accepted
@@ -113,7 +113,7 @@ def choose_committee(parties: int, collusion: int, drop_tolerance: int) -> Commi
     """The smallest committee for s parties, of which c may collude and d may drop out."""
     s, c, d = parties, collusion, drop_tolerance
     for m in range(3, s) if s > _FEW else ():
-        needed = (m + _most_corrupt(s, c, m, _UNSAFE)) // 2 + 1
+        needed = (m + most_corrupt(s, c, m, _UNSAFE)) // 2 + 1
         if _surely_left(s, d, m, needed, _UNFINISHED):
             return Committee(s, m, needed)
     return Committee(s, s, (s + c) // 2 + 1)  # no more than s − d: `choose_graph` asks for more
@@ -148,11 +148,11 @@ def _threshold(s: int, c: int, d: int, k: int) -> int | None:
     """The threshold for k neighbours on the ring, or None."""
     if _disconnected(s, c + d, k) > _UNSAFE:
         return None
-    t = (k + _most_corrupt(s, c, k, _UNSAFE / s)) // 2 + 1
+    t = (k + most_corrupt(s, c, k, _UNSAFE / s)) // 2 + 1
     return t if _surely_left(s, d, k, t, _UNFINISHED / s) else None
 
 
-def _most_corrupt(s: int, c: int, drawn: int, rare: float) -> int:
+def most_corrupt(s: int, c: int, drawn: int, rare: float) -> int:
     """The least t such that more than t of c corrupt parties are among `drawn` of s with probability `rare` at most."""
     return next(t for t in range(min(c, drawn) + 1) if hypergeom.sf(t, s, c, drawn) <= rare)
 
@@ -177,5 +177,5 @@ def _side(s: int, c: int, d: int, k: int) -> int | None:
     """How many neighbours on one side are surely not all corrupt; 0 where gaps cannot be filled anyway."""
     if c + d < k:
         return 0
-    side = _most_corrupt(s, c, k // 2, _UNSAFE / (2 * s)) + 1
+    side = most_corrupt(s, c, k // 2, _UNSAFE / (2 * s)) + 1
     return side if _surely_left(s, d, k // 2, side, _UNFINISHED / s) else None

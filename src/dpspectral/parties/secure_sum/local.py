@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from dpspectral.parties.secure_sum.client import Client, Holder
+from dpspectral.parties.holder import Holder
+from dpspectral.parties.secure_sum.client import Client
 from dpspectral.parties.secure_sum.network import Network
 from dpspectral.parties.secure_sum.server import Wave
 

@@ -12,7 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dpspectral.parties.secure_sum.client import Client, Holder, Secrets
+from dpspectral.parties.holder import Holder
+from dpspectral.parties.secure_sum.client import Client, Secrets
 from dpspectral.parties.secure_sum.messages import Kind, Refused, Setup
 
 _FORMAT = 1

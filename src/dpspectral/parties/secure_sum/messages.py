@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
+from dpspectral.parties.keys import digest
 from dpspectral.parties.secure_sum.graph import Committee, Graph, choose_committee, choose_graph
-from dpspectral.parties.secure_sum.keys import digest
 from dpspectral.privacy import checks
 
 VERSION = 1
@@ -79,6 +79,11 @@ class Setup:
     def noise_shares(self) -> int:
         """So many shares of noise nobody but their owners knows, whatever happens within the tolerances."""
         return self.parties - self.collusion - self.drop_tolerance
+
+    @property
+    def share_variance(self) -> float:
+        """Any `noise_shares` of them together have the release's σ²."""
+        return 1 / self.noise_shares
 
     @property
     def fingerprint(self) -> bytes:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.parties.secure_sum import keys, ring, shamir
+from dpspectral.parties import keys, ring
+from dpspectral.parties.secure_sum import shamir
 from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, bundle_bytes, purpose, survived_view
 from dpspectral.parties.secure_sum.messages import (
     OVERHEAD,

@@ -1,4 +1,4 @@
-"""The cryptography of the secure sum: key agreement, envelopes, signatures. All primitives are `cryptography`'s."""
+"""The cryptography between parties: key agreement, envelopes, signatures. All primitives are `cryptography`'s."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""`dpspectral peer`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dpspectral.cli.common import ERR, JSON, check_out, facts, ledger_words, plain_errors, progress_bar
+from dpspectral.power import Result
+from dpspectral.privacy.ledger import Ledger
+
+
+@click.command()
+@click.option("--config", type=click.Path(path_type=Path), help="This peer's file: its data, the run, the other peers.")
+@click.option(
+    "--make-keys", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write a new secret key to FILE, print the public one for the others' files, and stop.",
+)  # fmt: skip
+@JSON
+def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
+    """Take part in a run without a server, with the rows on this machine.
+
+    Every peer runs this command with a file of its own. They find each other, agree on noisy sums, and all end with the
+    same basis. What each of them sends holds noise, and counts against its own ledger.
+    """
+    with plain_errors():
+        if (config is None) == (make_keys is None):
+            raise click.UsageError("give --config FILE to take part, or --make-keys FILE to make a key first")
+        try:
+            from dpspectral.engines.peers.config import Config
+            from dpspectral.engines.peers.run import OnePeer, run_peer
+            from dpspectral.engines.peers.transport import make_keys as write_keys
+        except ImportError as error:
+            raise RuntimeError("peers need ZeroMQ: pip install 'dpspectral[peers]'") from error
+        if make_keys is not None:
+            if make_keys.exists():
+                raise ValueError(f"{make_keys} exists already; a key is not overwritten")
+            click.echo(write_keys(make_keys))
+            return
+        assert config is not None
+        found = Config.read(config)
+        check_out(found.out, found.data, found.items, found.ledger, found.key)
+        told: dict[str, Any] = {}
+
+        def save(result: Result, source: OnePeer) -> None:
+            result.settings["peers"] = {
+                "name": found.name, "peers": found.setup.parties, "collusion": found.setup.collusion,
+                "drop_tolerance": found.setup.drop_tolerance, "degree": found.setup.graph.degree,
+                "price": found.setup.price,
+            }  # fmt: skip
+            result.settings["own_budget"] = False
+            result.save(found.out)
+            told.update(summary=result.summary(), sums=[asdict(one) for one in source.happened])
+
+        try:
+            with progress_bar(1.0, "starting") as tell:
+                run_peer(found, lambda text, part: tell(part, text), save)
+        except KeyboardInterrupt:
+            ERR.print("interrupted; what had been sent is in the ledger")
+            sys.exit(130)
+    if as_json:
+        click.echo(json.dumps({**told["summary"], "sums": told["sums"], "out": str(found.out)}, indent=2))
+        return
+    summary, last = told["summary"], told["sums"][-1]
+    facts(
+        [
+            ("protected", summary["protects"]),
+            ("guarantee", f"ε = {found.budget.epsilon:.6g}, δ = {found.budget.delta:g}; this run only"),
+            ("ledger", ledger_words(Ledger.open(found.ledger))),
+            ("basis", f"{summary['items']} items × {summary['rank']} components"),
+            ("noise", f"standard deviation {summary['noise_std']:.4g} per entry of the (last) release"),
+            ("price", f"{found.setup.price:.3f} times a curator's noise, for having no server"),
+            ("peers", f"{len(last['members'])} of {found.setup.parties} to the end"),
+            ("why", summary.get("reason", "")),
+            ("written", str(found.out)),
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Peers as processes on real addresses: `dpspectral peer --config me.toml`."""

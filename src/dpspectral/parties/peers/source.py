@@ -1,0 +1,195 @@
+"""Peers without a server as one source of noisy sums.
+
+Neighbours and sensitivity: the unit's, as for a curator. Noise: a peer's own part and what it shares with neighbours in
+the graph, so that every message that leaves it is noisy, and the shared part is gone from the sum. Ledger: each peer's
+own before its part leaves, and the caller's. Proof page: docs/proofs/peers.md.
+"""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.linalg.operators import Progress
+from dpspectral.parties.party import Party, split
+from dpspectral.parties.peers.accountant import colluding_neighbours, spectral
+from dpspectral.parties.peers.graph import PeerGraph
+from dpspectral.parties.peers.local import LocalPeers, Sent
+from dpspectral.parties.peers.peer import Peer
+from dpspectral.parties.peers.setup import PeerSetup
+from dpspectral.parties.question import Question
+from dpspectral.parties.source import Parties, same_kind
+from dpspectral.privacy.ledger import Ledger, Release
+
+DEGREE = 20
+
+
+@dataclass(frozen=True)
+class Happened:
+    """One sum as it came out: who was in it, and what it was worth."""
+
+    what: str
+    members: tuple[int, ...]
+    charged: float  # μ
+    spent: float  # about the μ of the graph that was left; at most what was charged
+
+
+class Peers(Parties):
+    """Parties that agree on noisy sums among themselves.
+
+    Parameters
+    ----------
+    parties : sequence of Party
+        At least 3, all with the same unit and number of columns.
+    graph : PeerGraph, optional
+        Who shares noise with whom. Without one a random graph is drawn, of the given `degree`.
+    collusion : int
+        How many of them may pool what they know, and see every message. At least 1.
+    drop_tolerance : int
+        How many may leave over the whole run. More noise is added for it; beyond it the run ends.
+    users : int, optional
+        Declared largest number of users of all parties together, as in `SecureSum`.
+    rounds, retries : int
+        How many sums at most, and how often one that had to be given up may be tried again (it is charged anew).
+    patience, limit : float
+        Seconds (simulated here) after which a silent peer is taken for gone, and after which a peer gives up.
+
+    Examples
+    --------
+    >>> from dpspectral import Budget, Interaction, Peers, decompose
+    >>> from dpspectral.experiments.synthetic import tastes
+    >>> peers = Peers.split(tastes(users=2000, items=200), Interaction(20), parties=10, degree=9)
+    >>> result = decompose(peers, 8, Interaction(20), Budget(epsilon=2, delta=1e-6))
+    >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3), round(peers.setup.price, 2)
+    ((200, 8), True, 2.0, 1.06)
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[Party],
+        graph: PeerGraph | None = None,
+        *,
+        degree: int = DEGREE,
+        collusion: int = 1,
+        drop_tolerance: int = 0,
+        users: int | None = None,
+        rounds: int = 8,
+        retries: int = 0,
+        patience: float = 10.0,
+        limit: float = 600.0,
+        network: Callable[..., LocalPeers] = LocalPeers,
+    ) -> None:
+        parties = list(parties)
+        first, counted = same_kind(parties, users)
+        graph = PeerGraph.regular(len(parties), degree, secrets.randbits(63)) if graph is None else graph
+        if graph.peers != len(parties):
+            raise ValueError(f"the graph has {graph.peers} peers, but there are {len(parties)} parties")
+        self.setup = PeerSetup(graph, collusion, drop_tolerance, rounds, retries)
+        private = all(party.noise.private for party in parties)
+        self._begin(self.setup, first.unit, first.n, users, counted, private)
+        self._network = network(parties, self.setup, patience=patience, limit=limit)
+        self._asked = [0]  # sums so far; shared with restricted copies
+        self.happened: list[Happened] = []
+
+    @classmethod
+    def split(cls, data: Any, unit: Any, parties: int, *, noise: Any = None, **options: Any) -> Self:
+        """One matrix held by so many simulated peers."""
+        return cls(split(data, unit, parties, noise), **options)
+
+    def __repr__(self) -> str:
+        return f"Peers({self.setup.parties} peers, {self.n} columns, {self.unit!r})"
+
+    @property
+    def sent(self) -> list[Sent]:
+        """Messages and bytes that each peer sent so far."""
+        return self._network.sent
+
+    @property
+    def gone(self) -> dict[int, str]:
+        """Who takes no part any more, and why."""
+        return dict(self._network.gone)
+
+    def _sum(
+        self, question: Question, content: bytes, entry: Release, ledger: Ledger, progress: Progress
+    ) -> tuple[NDArray[np.int64], int]:
+        network, charged = self._network, charging(entry, ledger)
+        network.start()
+        self._asked[0] += 1
+        answered = 0
+
+        async def take_part(peer: Peer) -> tuple[NDArray[np.int64], int]:
+            nonlocal answered
+            found = await peer.sum(content, charged)
+            answered += 1
+            progress(answered / self.setup.parties)
+            return found
+
+        try:
+            found = network.each(take_part)
+        except BaseException:
+            charged.ended(any(peer.left for peer in network.peers))
+            raise
+        (total, count), *others = found.values()
+        assert all(np.array_equal(other, total) and size == count for other, size in others)
+        members = network.peers[next(iter(found))].members
+        self.happened.append(Happened(question.what, members, entry.mu, spent(self.setup, members, entry.mu)))
+        return total, count
+
+    def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        if not self._network.started:  # nothing was released yet: all have the same public start
+            return arrays
+        contents = self._network.each(lambda peer: peer.same(as_bytes(arrays)))
+        assert len(set(contents.values())) == 1
+        return from_bytes(next(iter(contents.values())))
+
+    def expects(self, releases: int) -> None:
+        left = self.setup.rounds - self._asked[0]
+        if releases > left:
+            raise ValueError(f"this takes {releases} sums, but {left} are left of rounds={self.setup.rounds}")
+
+
+class charging:  # noqa: N801 (used as a function)
+    """Called with the number of an attempt by everybody who takes part in it: charges the ledger once for each."""
+
+    def __init__(self, entry: Release, ledger: Ledger) -> None:
+        self._entry, self._ledger = entry, ledger
+        self._charged: dict[int, int] = {}
+
+    def __call__(self, attempt: int) -> None:
+        if attempt not in self._charged:
+            self._charged[attempt] = self._ledger.charge(self._entry)
+
+    def ended(self, anything_left: bool) -> None:
+        """The last attempt failed; if nothing of it left any peer, it costs nothing."""
+        if self._charged and not anything_left:
+            self._ledger.cancel(self._charged.pop(max(self._charged)))
+
+
+def spent(setup: PeerSetup, members: tuple[int, ...], charged: float) -> float:
+    """What a sum was worth on the graph of those who stayed; the charge reckons with all that may leave."""
+    honest = len(members) - setup.collusion
+    connectivity = setup.graph.connectivity(members) - colluding_neighbours(setup.graph, setup.collusion)
+    if honest < 2 or connectivity <= 0:
+        return charged
+    variance = spectral(honest, connectivity, setup.correlation.ratio)
+    return charged * min(float(np.sqrt(variance / setup.share_variance)), 1.0)
+
+
+def as_bytes(arrays: Sequence[NDArray[Any]]) -> bytes:
+    stream = io.BytesIO()
+    for array in arrays:
+        np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
+    return stream.getvalue()
+
+
+def from_bytes(content: bytes) -> tuple[NDArray[Any], ...]:
+    stream, arrays = io.BytesIO(content), []
+    while stream.tell() < len(content):
+        arrays.append(np.lib.format.read_array(stream, allow_pickle=False))
+    return tuple(arrays)

@@ -1,0 +1,353 @@
+"""One noisy sum: parts go up a tree as blocks, a quorum votes for their total, and it goes down again.
+
+A child offers its block, the parent asks for it, the child sends it. Only then can anybody have seen the child's part;
+so a peer that left is left out of the sum, and its neighbours show the seeds of the noise they share with it, only if
+everybody who could have asked for its part says that they have not. If somebody has, and the part did not arrive, the
+sum is abandoned. (A part that was received stays in the sum, whatever became of its owner.)
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.parties import ring
+from dpspectral.parties.keys import digest
+from dpspectral.parties.peers import edges
+from dpspectral.parties.peers.decision import Decision
+from dpspectral.parties.peers.frames import Frame, Kind
+from dpspectral.parties.peers.value import ABANDON, SUM, State, Value
+from dpspectral.parties.question import Question
+from dpspectral.parties.secure_sum.messages import Aborted, Refused, bitmap, members_and_rest
+
+if TYPE_CHECKING:
+    from dpspectral.parties.peers.peer import Peer
+
+_WAIT = 6  # times the patience, for peers that can neither be had nor left out
+_SEED = struct.Struct(">II32s")
+Ids = frozenset[int]
+Seeds = dict[tuple[int, int], bytes]  # (who shows it, who was left out)
+
+
+class Abandoned(Aborted):
+    """A sum was given up by all; it may be tried again."""
+
+
+class LeftOut(Aborted):
+    """The others went on without this peer."""
+
+
+class Sum(Decision):
+    """This peer's part in one sum."""
+
+    def __init__(self, peer: Peer, number: int, question: Question, content: bytes) -> None:
+        self.question, self.deviation = question, peer.setup.edge_deviation(question)
+        facts = struct.pack(">IId", question.bits, question.size, self.deviation)
+        super().__init__(peer, number, digest(content + facts))
+        self._tree = self.setup.tree(self.members, self.members[0])
+        self._content = content
+        self.left = False  # the own part, or something made of it, has been sent to somebody
+        self._block: Ids = frozenset()
+        self._vector: ring.Words | None = None  # the block's sum
+        self._frozen = False
+        self._offers: set[int] = set()
+        self._pulled: set[int] = set()  # asked for and not received
+        self._seen: set[int] = set()  # whose parts were received
+        self._asked: dict[int, float] = {}  # when
+        self._wanted_by: tuple[int, int] | None = None  # who asked for the block, in which ballot
+        self._gathered: dict[int, tuple[Ids, ring.Words]] = {}  # by a leader, directly
+        self._seeds: Seeds = {}
+        self._attached: dict[bytes, Seeds] = {}  # seeds that came with a result
+
+    async def run(self) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+        """The sum, and whose parts are in it."""
+        receipt, done = None, False
+        try:
+            part, receipt = await self.peer.work(self._own_part)
+            self._vector = ring.encoded(part, self.question.bits)
+            self._block = frozenset({self.peer.me})
+            await self._gather()
+            if self.members[0] != self.peer.me:
+                await self._offer()
+            elif self._block == set(self.members) and not self.promised:
+                await self.lead(0)
+            value = await self.end()
+            if value.kind == ABANDON:
+                raise Abandoned(
+                    "the sum was given up: a peer left while its part was on its way, or too many have left. What was "
+                    "sent is paid for"
+                )
+            if self.peer.me in value.out:
+                raise LeftOut("the others took this peer for gone and went on without it")
+            done = True
+            return self._corrected(value), tuple(one for one in self.members if one not in value.out)
+        finally:
+            if receipt is not None and not done and not self.left:
+                self.peer.holder.withdraw(receipt)
+
+    def _own_part(self) -> tuple[NDArray[np.int64], object]:
+        """Own integers with own noise, charged, and the noise shared with neighbours."""
+        total, _, receipt = self.peer.holder.answer(self._content, self.setup)
+        for other in self.setup.graph.around(self.peer.me):
+            if other in self.members:
+                seed = self.peer.edge_seed(other, self.number)
+                edges.add_edge_noise(total, self.question.query, seed, self.deviation, self.peer.me, other)
+        return total, receipt
+
+    def _corrected(self, value: Value) -> NDArray[np.int64]:
+        """The sum without the noise that peers shared with those who were left out."""
+        bits = self.question.bits
+        total = ring.decoded(ring.unpacked(self.results[value.result], self.question.size, bits), bits)
+        for (shown_by, gone), seed in self._seeds.items():
+            # What the one who is gone would have added.
+            edges.add_edge_noise(total, self.question.query, seed, self.deviation, gone, shown_by)
+        return ring.decoded(ring.encoded(total, bits), bits)
+
+    # ---- up the tree
+
+    async def _gather(self) -> None:
+        """Ask children for their blocks as they offer them, until all are here or silent."""
+        children = {child for child, parent in self._tree.items() if parent == self.peer.me}
+        while not self._frozen:
+            for child in (self._offers & children) - self._block:
+                self._pull(child, 0)
+            if all(self.peer.silent(child, self.began) for child in children - self._block):
+                break
+            await self.peer.pause()
+        self._frozen = True
+
+    async def _offer(self) -> None:
+        """To the parent, until a ballot begins."""
+        with self.peer.repeating(lambda: self.send(self._tree[self.peer.me], Kind.OFFER, 0, self.about)):
+            self._send_block()  # if it has been asked for already
+            while not (self.promised or self.settled or self.peer.silent(self.members[0], self.began)):
+                self.check_limit()
+                await self.peer.pause()
+
+    def _pull(self, other: int, ballot: int) -> None:
+        """Ask for a block; again only after a while, since blocks are large."""
+        if self.peer.now() - self._asked.get(other, -math.inf) >= self.peer.patience:
+            self._asked[other] = self.peer.now()
+            self._pulled.add(other)
+            self.send(other, Kind.PULL, ballot, self.about)
+
+    def _on_pull(self, sender: int, frame: Frame) -> None:
+        """The parent asks, or the leader of the ballot this peer has promised; nobody else."""
+        asks = self.leader(frame.ballot) if frame.ballot else self._tree.get(self.peer.me)
+        if sender != asks or frame.ballot != self.promised or bytes(frame.body) != self.about:
+            raise Refused("a request of somebody who has no business here")
+        self._wanted_by = (sender, frame.ballot)
+        self._send_block()
+
+    def _send_block(self) -> None:
+        """If it is asked for and ready."""
+        if self._wanted_by is None or self._vector is None or not self._frozen:
+            return
+        (to, ballot), self._wanted_by = self._wanted_by, None
+        out = self.settled is not None and self.peer.me in self.settled[1].out
+        if ballot == self.promised and not out:
+            self.left = True  # it was charged when it was computed
+            body = bitmap(self._block, self.setup.parties) + ring.packed(self._vector, self.question.bits)
+            self.send(to, Kind.BLOCK, ballot, body)
+
+    def _on_block(self, sender: int, frame: Frame) -> None:
+        if sender not in self._pulled or frame.ballot != self.promised:
+            raise Refused("a block nobody asked for")
+        if frame.ballot == 0 and self._frozen:
+            raise Refused("a block that comes too late")
+        ids, rest = members_and_rest(frame.body, self.setup.parties)
+        if sender not in ids or not ids <= set(self.members) or (frame.ballot == 0 and ids & self._block):
+            raise Refused("a block of others")
+        vector = ring.unpacked(rest, self.question.size, self.question.bits)
+        self._seen |= ids
+        self._pulled.discard(sender)
+        if frame.ballot:
+            self._gathered[sender] = (ids, vector)
+        else:
+            assert self._vector is not None
+            self._vector, self._block = self._vector + vector, self._block | ids
+
+    # ---- votes
+
+    def ready(self) -> bool:
+        return self._vector is not None
+
+    def freeze(self) -> None:
+        self._frozen = True
+
+    def state(self) -> State:
+        voted, value = self.vote or (-1, None)
+        has = value is not None and value.result in self.results
+        return State(voted, value, frozenset(self.ballots), self._block, frozenset(self._seen | self._pulled), has)
+
+    def may_vote(self, value: Value) -> None:
+        if value.kind == ABANDON:
+            return
+        if (value.kind, value.about) != (SUM, self.about):
+            raise Refused("a value about something else: the peers do not compute the same thing")
+        if not self._tolerable(value.out):
+            raise Refused("too many would be left out")
+        if value.out & (self._seen | self._pulled) or (self.peer.me in value.out and self.left):
+            raise Refused("somebody would be left out whose part has been seen")
+
+    def _tolerable(self, out: Ids) -> bool:
+        fewest = self.setup.parties - self.setup.drop_tolerance
+        return out < set(self.members) and len(self.members) - len(out) >= fewest
+
+    async def choose(self, ballot: int, states: dict[int, State], bound: Value | None) -> Value | None:
+        """The sum over all whose parts can be had."""
+        if bound is not None:
+            holders = [other for other, state in states.items() if state.has_result]
+            if bound.kind == ABANDON or await self.fetch(bound, holders):
+                return bound
+            states = {other: state for other, state in states.items() if not state.block & bound.out}
+        blocks = _disjoint(states, self.peer.me)
+        out = frozenset(self.members).difference(*blocks.values())
+        if bound is not None and bound.out != out:
+            raise Aborted("a sum may have been opened, and the parts that are left do not add up to it")
+        if bound is None and not self._may_leave_out(out, states):
+            late = self.peer.now() - self.began > _WAIT * self.peer.patience
+            return Value(ABANDON) if late else None  # they may come back
+        if not await self._add_up(ballot, blocks):
+            return None
+        assert self._vector is not None
+        self.left = True  # a digest of the sum says something about it
+        result = self.keep_result(ring.packed(self._vector, self.question.bits))
+        return Value(SUM, self.about, out, result)
+
+    def _may_leave_out(self, out: Ids, states: dict[int, State]) -> bool:
+        """Whether they are few, and nobody can have seen their parts: all who could have asked for one say no."""
+        if not self._tolerable(out) or self.peer.me in out:
+            return False
+        if any(out & state.seen for state in states.values()):
+            return False
+        leaders = {self.leader(ballot) for state in states.values() for ballot in state.ballots if ballot > 0}
+        could_ask = [(leaders | ({self._tree[gone]} if gone in self._tree else set())) - {gone} for gone in out]
+        return all(some <= set(states) for some in could_ask)
+
+    async def _add_up(self, ballot: int, blocks: dict[int, Ids]) -> bool:
+        """The own block becomes the sum of these; False if one cannot be had, or another leads."""
+        assert self._vector is not None
+        self._gathered[self.peer.me] = (self._block, self._vector)
+        began = self.peer.now()
+        while lost := [one for one, ids in blocks.items() if self._gathered.get(one, (None,))[0] != ids]:
+            if self.promised > ballot or any(self.peer.silent(one, began) for one in lost):
+                return False
+            self.check_limit()
+            for one in lost:
+                self._pull(one, ballot)
+            await self.peer.pause()
+        vectors = [self._gathered[one][1] for one in blocks]
+        self._vector = np.add.reduce(vectors, dtype=vectors[0].dtype)
+        self._block = frozenset().union(*blocks.values())
+        return True
+
+    # ---- peers that were left out
+
+    def on_settled(self, ballot: int, value: Value) -> None:
+        mine = [gone for gone in sorted(value.out) if gone in self.setup.graph.around(self.peer.me)]
+        if mine and self.peer.me not in value.out:
+            asked = self.peer.now()
+            for gone in mine:
+                self.send(gone, Kind.PING)
+            self.peer.later(self.peer.patience, lambda: self._show_seeds(ballot, mine, asked))
+
+    def _show_seeds(self, ballot: int, gone: list[int], asked: float) -> None:
+        """Show the leader the seeds shared with who is out, unless one of them turned out to be there."""
+        for one in gone:
+            if self.peer.silent_since(one, asked):
+                seed = self._seeds[self.peer.me, one] = self.peer.edge_seed(one, self.number)
+                self.send(self.leader(ballot), Kind.SEED, ballot, _SEED.pack(self.peer.me, one, seed))
+        self.peer.wake()
+
+    def _on_seed(self, sender: int, frame: Frame) -> None:
+        shown_by, gone, seed = _SEED.unpack(frame.body)
+        if shown_by != sender or self.settled is None or (shown_by, gone) not in self._needed(self.settled[1]):
+            raise Refused("a seed of others")
+        self._seeds[shown_by, gone] = seed
+
+    def _needed(self, value: Value) -> set[tuple[int, int]]:
+        staying = set(self.members) - value.out
+        return {(one, gone) for gone in value.out for one in self.setup.graph.around(gone) if one in staying}
+
+    async def after_vote(self, value: Value) -> None:
+        needed, began = self._needed(value), self.peer.now()
+        while missing := needed - set(self._seeds):
+            if self.peer.now() - began > 3 * self.peer.patience:
+                raise Aborted(
+                    f"peers {sorted({one for one, _ in missing})} did not show the noise they share with "
+                    f"{sorted(value.out)}, which were left out"
+                )
+            await self.peer.pause()
+
+    # ---- down the tree
+
+    def handle(self, sender: int, frame: Frame) -> None:
+        match frame.kind:
+            case Kind.OFFER:
+                if bytes(frame.body) != self.about:
+                    raise Refused(f"peer {sender} computes something else")
+                self._offers.add(sender)
+            case Kind.PULL:
+                self._on_pull(sender, frame)
+            case Kind.BLOCK:
+                self._on_block(sender, frame)
+            case Kind.SEED:
+                self._on_seed(sender, frame)
+            case Kind.WANT:
+                self.tell_settled(sender)
+                if self.complete and self.settled is not None:
+                    self._pass_on(sender, self.settled[1])
+            case Kind.RESULT:
+                self._on_result(frame)
+
+    def _on_result(self, frame: Frame) -> None:
+        if self.complete:
+            return
+        attached, content = self.read_result(frame)
+        if len(content) != ring.packed_size(self.question.size, self.question.bits):
+            raise Refused("a result of the wrong size")
+        seeds = {(shown_by, gone): seed for shown_by, gone, seed in _SEED.iter_unpack(attached)}
+        self._attached[self.keep_result(content)] = seeds
+        self.try_complete()
+
+    def try_complete(self) -> None:
+        """When value, result and seeds are here, that is it; send it down the tree of the leader."""
+        if self.complete or self.settled is None:
+            return
+        ballot, value = self.settled
+        if value.kind == SUM:
+            if value.result not in self.results:
+                return
+            needed = self._needed(value)
+            found = self._attached.get(value.result, {}) | self._seeds
+            if not needed <= set(found):
+                return
+            self._seeds = {pair: found[pair] for pair in needed}
+        self.complete = True
+        if value.kind == SUM and self.peer.me not in value.out and self.leader(ballot) not in value.out:
+            staying = tuple(one for one in self.members if one not in value.out)
+            for child, parent in self.setup.tree(staying, self.leader(ballot)).items():
+                if parent == self.peer.me:
+                    self.tell_settled(child)
+                    self._pass_on(child, value)
+        self.peer.wake()
+
+    def _pass_on(self, to: int, value: Value) -> None:
+        seeds = b"".join(_SEED.pack(*pair, seed) for pair, seed in sorted(self._seeds.items()))
+        self.send_result(to, value, seeds)
+
+
+def _disjoint(states: dict[int, State], me: int) -> dict[int, Ids]:
+    """Blocks that do not overlap, the largest first, and who has them."""
+    covered: Ids = frozenset()
+    blocks = {}
+    for one, state in sorted(states.items(), key=lambda item: (-len(item[1].block), item[0] != me, item[0])):
+        if state.block and not state.block & covered:
+            covered |= state.block
+            blocks[one] = state.block
+    return blocks
