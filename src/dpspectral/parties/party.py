@@ -21,6 +21,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit, SymmetricUpdate, Unit
+from dpspectral.rows import checked, some_columns
 from dpspectral.source import chosen_noise, restarted
 
 
@@ -46,7 +47,7 @@ class Party:
             raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
         self.unit, self.ledger = unit, ledger
         self.noise = chosen_noise(restarted(noise))
-        self._data = unit.enforce(data)
+        self._data = checked(data, unit)
         self.n = int(self._data.shape[1])
         self._restricted: tuple[bytes, Any] = (b"", self._data)
 
@@ -106,7 +107,7 @@ class Party:
             return self._data
         name = columns.tobytes()
         if self._restricted[0] != name:
-            self._restricted = (name, self._data[:, columns])
+            self._restricted = (name, some_columns(self._data, columns))
         return self._restricted[1]
 
 

@@ -67,6 +67,13 @@ class Decision(ABC):
     def on_settled(self, ballot: int, value: Value) -> None:  # noqa: B027
         """The value is settled; in a later ballot perhaps once more."""
 
+    def reminded(self) -> None:  # noqa: B027
+        """The leader says once more what is settled: it waits for something."""
+
+    @abstractmethod
+    def hand_out(self, to: int) -> None:
+        """Send what was settled, or what this peer voted for, if it is here."""
+
     @abstractmethod
     def try_complete(self) -> None:
         """Note that everything is here, if it is."""
@@ -84,8 +91,10 @@ class Decision(ABC):
         self.peer.send(to, kind, self.number, ballot, body)
 
     def receive(self, sender: int, frame: Frame) -> None:
-        if self.complete and frame.kind in (Kind.OFFER, Kind.PREPARE, Kind.PROPOSE):
+        if self.complete and frame.kind in (Kind.OFFER, Kind.PREPARE, Kind.PROPOSE, Kind.WANT):
             self.tell_settled(sender)  # it is behind
+            if frame.kind in (Kind.PREPARE, Kind.WANT):
+                self.hand_out(sender)
             return
         match frame.kind:
             case Kind.PREPARE:
@@ -146,6 +155,7 @@ class Decision(ABC):
 
     def _on_decided(self, frame: Frame) -> None:
         if self.settled is not None and self.settled[0] >= frame.ballot:
+            self.reminded()
             return
         size = Value.size(self.setup.parties)
         encoded, votes = bytes(frame.body[:size]), entries(frame.body[size:], keys.SIGNATURE_BYTES)
@@ -260,9 +270,9 @@ class Decision(ABC):
         while not self.complete:
             if self.stopped:
                 raise Aborted(self.stopped)
-            if self.settled is not None and self.peer.now() - self.began > self.peer.patience * (1 + asked / 3):
-                # Only what was decided is missing: ask one after the other for it.
-                others = [self.leader(self.settled[0]), *(one for one in self.members if one != self.peer.me)]
+            if self.peer.now() - self.began > self.peer.patience * (1 + asked / 3):
+                # It may be over, and only the news got lost: ask one after the other.
+                others = [self.leader(self.promised), *(one for one in self.members if one != self.peer.me)]
                 self.send(others[asked % len(others)], Kind.WANT)
                 asked += 1
             if self._my_turn():

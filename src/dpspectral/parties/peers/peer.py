@@ -307,6 +307,10 @@ class Peer:
             raise Refused(f"peer {sender} takes part in a run of other settings")
         if sender not in self._hellos and not keys.usable([found[: keys.KEY_BYTES]]):
             raise Refused("a key on which nobody can agree")
+        if any(
+            found[: keys.KEY_BYTES] == known[: keys.KEY_BYTES] for one, known in self._hellos.items() if one != sender
+        ):
+            raise Refused("the key of another")  # whose seeds would be shown if the other one left
         if self._hellos.setdefault(sender, found) != found:
             raise Refused(f"peer {sender} came again with other keys: it stays out of this run")
         if frame.ballot:

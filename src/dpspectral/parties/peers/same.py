@@ -47,16 +47,18 @@ class Same(Decision):
 
     def handle(self, sender: int, frame: Frame) -> None:
         if frame.kind is Kind.WANT:
-            value = self.settled[1] if self.settled else self.vote[1] if self.vote else None
-            if value is not None:
-                self.tell_settled(sender)
-                self.send_result(sender, value)
-        elif frame.kind is Kind.RESULT:
+            self.hand_out(sender)
+        elif frame.kind is Kind.RESULT and not self.complete:
             self.keep_result(self.read_result(frame)[1])
             if self._waiting is not None:
                 waiting, self._waiting = self._waiting, None
                 self.on_propose(*waiting)
             self.try_complete()
+
+    def hand_out(self, to: int) -> None:
+        value = self.settled[1] if self.settled else self.vote[1] if self.vote else None
+        if value is not None:
+            self.send_result(to, value)
 
     def try_complete(self) -> None:
         self.complete |= self.settled is not None and self.settled[1].result in self.results

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.parties import ring
+from dpspectral.parties import keys, ring
 from dpspectral.parties.keys import digest
 from dpspectral.parties.peers import edges
 from dpspectral.parties.peers.decision import Decision
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from dpspectral.parties.peers.peer import Peer
 
 _WAIT = 6  # times the patience, for peers that can neither be had nor left out
-_SEED = struct.Struct(">II32s")
+_SEED = struct.Struct(">II32s64s")  # who shows it, who was left out, the seed, a signature
 Ids = frozenset[int]
-Seeds = dict[tuple[int, int], bytes]  # (who shows it, who was left out)
+Seeds = dict[tuple[int, int], tuple[bytes, bytes]]  # (who shows it, who was left out) → seed and signature
 
 
 class Abandoned(Aborted):
@@ -50,6 +50,7 @@ class Sum(Decision):
         super().__init__(peer, number, digest(content + facts))
         self._tree = self.setup.tree(self.members, self.members[0])
         self._content = content
+        self._over = False
         self.left = False  # the own part, or something made of it, has been sent to somebody
         self._block: Ids = frozenset()
         self._vector: ring.Words | None = None  # the block's sum
@@ -86,6 +87,7 @@ class Sum(Decision):
             done = True
             return self._corrected(value), tuple(one for one in self.members if one not in value.out)
         finally:
+            self._over = True  # what was not sent until now never is
             if receipt is not None and not done and not self.left:
                 self.peer.holder.withdraw(receipt)
 
@@ -102,7 +104,7 @@ class Sum(Decision):
         """The sum without the noise that peers shared with those who were left out."""
         bits = self.question.bits
         total = ring.decoded(ring.unpacked(self.results[value.result], self.question.size, bits), bits)
-        for (shown_by, gone), seed in self._seeds.items():
+        for (shown_by, gone), (seed, _) in self._seeds.items():
             # What the one who is gone would have added.
             edges.add_edge_noise(total, self.question.query, seed, self.deviation, gone, shown_by)
         return ring.decoded(ring.encoded(total, bits), bits)
@@ -145,7 +147,7 @@ class Sum(Decision):
 
     def _send_block(self) -> None:
         """If it is asked for and ready."""
-        if self._wanted_by is None or self._vector is None or not self._frozen:
+        if self._wanted_by is None or self._vector is None or not self._frozen or self._over:
             return
         (to, ballot), self._wanted_by = self._wanted_by, None
         out = self.settled is not None and self.peer.me in self.settled[1].out
@@ -215,7 +217,7 @@ class Sum(Decision):
         if not await self._add_up(ballot, blocks):
             return None
         assert self._vector is not None
-        self.left = True  # a digest of the sum says something about it
+        self.left |= self.peer.me not in out  # a digest of the sum says something about it
         result = self.keep_result(ring.packed(self._vector, self.question.bits))
         return Value(SUM, self.about, out, result)
 
@@ -254,21 +256,40 @@ class Sum(Decision):
             asked = self.peer.now()
             for gone in mine:
                 self.send(gone, Kind.PING)
-            self.peer.later(self.peer.patience, lambda: self._show_seeds(ballot, mine, asked))
+            self.peer.later(self.peer.patience, lambda: self._show_seeds(mine, asked))
 
-    def _show_seeds(self, ballot: int, gone: list[int], asked: float) -> None:
+    def _show_seeds(self, gone: list[int], asked: float) -> None:
         """Show the leader the seeds shared with who is out, unless one of them turned out to be there."""
         for one in gone:
-            if self.peer.silent_since(one, asked):
-                seed = self._seeds[self.peer.me, one] = self.peer.edge_seed(one, self.number)
-                self.send(self.leader(ballot), Kind.SEED, ballot, _SEED.pack(self.peer.me, one, seed))
+            if self.peer.silent_since(one, asked) and one not in self._seen | self._pulled:
+                seed = self.peer.edge_seed(one, self.number)
+                self._seeds[self.peer.me, one] = (seed, self.peer.sign(self._label(self.peer.me, one, seed)))
+        self.reminded()
         self.peer.wake()
 
+    def reminded(self) -> None:
+        """Send the seeds that may be shown to who leads now."""
+        if self.settled is not None:
+            for (shown_by, gone), signed in self._seeds.items():
+                if shown_by == self.peer.me:
+                    self.send(self.leader(self.settled[0]), Kind.SEED, 0, _SEED.pack(shown_by, gone, *signed))
+
+    def _label(self, shown_by: int, gone: int, seed: bytes) -> bytes:
+        """What the signature of a seed is about."""
+        return digest(b"seed" + self.peer.run + struct.pack(">III", self.number, shown_by, gone) + seed)
+
+    def _genuine(self, shown_by: int, gone: int, seed: bytes, signature: bytes) -> bool:
+        """Whether the one who shares this noise shows it; others pass it on."""
+        near = shown_by in self.members and gone in self.setup.graph.around(shown_by)
+        return near and keys.signed(self.peer.signer(shown_by), signature, self._label(shown_by, gone, seed))
+
     def _on_seed(self, sender: int, frame: Frame) -> None:
-        shown_by, gone, seed = _SEED.unpack(frame.body)
+        shown_by, gone, seed, signature = _SEED.unpack(frame.body)
         if shown_by != sender or self.settled is None or (shown_by, gone) not in self._needed(self.settled[1]):
             raise Refused("a seed of others")
-        self._seeds[shown_by, gone] = seed
+        if not self._genuine(shown_by, gone, seed, signature):
+            raise Refused("a seed that is not signed")
+        self._seeds[shown_by, gone] = (seed, signature)
 
     def _needed(self, value: Value) -> set[tuple[int, int]]:
         staying = set(self.members) - value.out
@@ -276,13 +297,21 @@ class Sum(Decision):
 
     async def after_vote(self, value: Value) -> None:
         needed, began = self._needed(value), self.peer.now()
-        while missing := needed - set(self._seeds):
-            if self.peer.now() - began > 3 * self.peer.patience:
-                raise Aborted(
-                    f"peers {sorted({one for one, _ in missing})} did not show the noise they share with "
-                    f"{sorted(value.out)}, which were left out"
-                )
-            await self.peer.pause()
+
+        def remind() -> None:
+            for one in {one for one, _ in needed - set(self._seeds)}:
+                self.tell_settled(one)
+
+        with self.peer.repeating(remind):
+            while missing := needed - set(self._seeds):
+                if self.complete or self.promised > self._leading:
+                    return
+                if self.peer.now() - began > 3 * self.peer.patience:
+                    raise Aborted(
+                        f"peers {sorted({one for one, _ in missing})} did not show the noise they share with "
+                        f"{sorted(value.out)}, which were left out"
+                    )
+                await self.peer.pause()
 
     # ---- down the tree
 
@@ -298,10 +327,6 @@ class Sum(Decision):
                 self._on_block(sender, frame)
             case Kind.SEED:
                 self._on_seed(sender, frame)
-            case Kind.WANT:
-                self.tell_settled(sender)
-                if self.complete and self.settled is not None:
-                    self._pass_on(sender, self.settled[1])
             case Kind.RESULT:
                 self._on_result(frame)
 
@@ -311,7 +336,10 @@ class Sum(Decision):
         attached, content = self.read_result(frame)
         if len(content) != ring.packed_size(self.question.size, self.question.bits):
             raise Refused("a result of the wrong size")
-        seeds = {(shown_by, gone): seed for shown_by, gone, seed in _SEED.iter_unpack(attached)}
+        found = list(_SEED.iter_unpack(attached))
+        if not all(self._genuine(*one) for one in found):
+            raise Refused("seeds that are not signed by those who share them")
+        seeds: Seeds = {(shown_by, gone): (seed, signature) for shown_by, gone, seed, signature in found}
         self._attached[self.keep_result(content)] = seeds
         self.try_complete()
 
@@ -334,12 +362,13 @@ class Sum(Decision):
             for child, parent in self.setup.tree(staying, self.leader(ballot)).items():
                 if parent == self.peer.me:
                     self.tell_settled(child)
-                    self._pass_on(child, value)
+                    self.hand_out(child)
         self.peer.wake()
 
-    def _pass_on(self, to: int, value: Value) -> None:
-        seeds = b"".join(_SEED.pack(*pair, seed) for pair, seed in sorted(self._seeds.items()))
-        self.send_result(to, value, seeds)
+    def hand_out(self, to: int) -> None:
+        if self.complete and self.settled is not None:
+            seeds = b"".join(_SEED.pack(*pair, *signed) for pair, signed in sorted(self._seeds.items()))
+            self.send_result(to, self.settled[1], seeds)
 
 
 def _disjoint(states: dict[int, State], me: int) -> dict[int, Ids]:
