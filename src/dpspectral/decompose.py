@@ -18,6 +18,7 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
+from dpspectral.rows import Rows
 from dpspectral.source import Source, as_source
 
 _SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
@@ -86,7 +87,7 @@ def decompose(
         raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
     pattern = isinstance(unit, PatternUnit)
     source = isinstance(data, Source)
-    n = int(data.n) if source else int(checks.matrix(data).shape[1])
+    n = int(data.n) if source else int((data if isinstance(data, Rows) else checks.matrix(data)).shape[1])
     start = None if start == "auto" else start
     given = {"oversampling": oversampling, "iterations": iterations, "start": start, "momentum": momentum}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

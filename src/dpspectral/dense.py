@@ -29,6 +29,7 @@ from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.symmetric_noise import SymmetricNoise, row_norm_bound
 from dpspectral.privacy.units import Interaction, PatternUnit
 from dpspectral.queries import ItemMatrix
+from dpspectral.rows import Rows
 from dpspectral.source import Curator, Source, as_source
 
 Reals = NDArray[np.float64]
@@ -121,7 +122,7 @@ def dense_release(
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     matrix = (
         _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
-        if isinstance(source, Curator) and source.shares == 1
+        if isinstance(source, Curator) and source.shares == 1 and not isinstance(source.data, Rows)
         else _KnownMatrix(source, mu, book, tell)
     )
     automatic = catalogue is not None and catalogue.items is None

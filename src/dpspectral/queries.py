@@ -36,6 +36,7 @@ from dpspectral.privacy.units import (
     finer_tally,
     uneven,
 )
+from dpspectral.rows import Rows
 
 Ints = NDArray[np.int64]
 _BLOCK = 4096
@@ -80,9 +81,15 @@ class Query(ABC):
     def largest(self, users: int) -> float:
         """No number of the sum over so many users is larger in size."""
 
-    @abstractmethod
     def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
         """The sum over some rows, which the unit has checked. Options (threads, block_rows) do not change it."""
+        if isinstance(rows, Rows):
+            return rows.evaluate(self, progress, **options)
+        return self.over(rows, progress, **options)
+
+    @abstractmethod
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        """The same, for rows in memory."""
 
     @property
     def deviations(self) -> list[tuple[int, float]]:
@@ -142,7 +149,7 @@ class Product(_OnGrid):
             return users * 2.0**ROW_BITS * (2.0**ROW_BITS * column * fraction + 1)
         raise TypeError(f"{self.unit!r} does not speak of users")
 
-    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
         found = operator(rows, self.unit, self.X, self.centre, **options)
         return found.product(self.X.integers, self.rounding.shift, progress)
 
@@ -177,7 +184,7 @@ class Popularity(_ByDegree):
     def shape(self) -> tuple[int, ...]:
         return (self.n,)
 
-    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
         return BinaryGram(rows, self.rounding.table).column_sums()
 
 
@@ -188,7 +195,7 @@ class _Total(_ByDegree):
     def shape(self) -> tuple[int, ...]:
         return (1,)
 
-    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
         return np.array([BinaryGram(rows, self.rounding.table).weight_sum()])
 
 
@@ -242,7 +249,7 @@ class RowSum(Query):
     def largest(self, users: int) -> float:
         return users * 2.0**ROW_BITS
 
-    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
         assert isinstance(self.unit, BoundedRows)
         assert self.unit.norm is not None
         total = RowGram(rows, self.unit.norm, bits=ROW_BITS, l1=self.unit.l1_ratio).row_sum()
@@ -264,7 +271,7 @@ class ItemMatrix(_ByDegree):
     def deviations(self) -> list[tuple[int, float]]:
         return [(self.n, 1.0), (self.n * (self.n - 1) // 2, math.sqrt(0.5))]
 
-    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
         matrix = np.zeros((self.n, self.n), dtype=np.int64)
         blocks = row_blocks(rows.shape[0], _BLOCK)
         for number, (start, stop) in enumerate(blocks):

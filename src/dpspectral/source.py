@@ -21,6 +21,7 @@ from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
 from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
+from dpspectral.rows import checked, some_columns
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Curator(Source):
             raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
         self.unit = unit
         self.noise = chosen_noise(noise)
-        self.data = unit.enforce(data)
+        self.data = checked(data, unit)
         self.n = int(self.data.shape[1])
         self.rows = int(self.data.shape[0])
         self.threads = threads
@@ -195,14 +196,16 @@ class Curator(Source):
         sigma = check_sigma(query.sensitivity / mu)
         total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
         ledger.charge(Release(what, self.unit.relation, query.sensitivity, sigma, query.scale, self.noise.private))
-        assert query.deviations == [(total.size, 1.0)]  # what takes other noise is released elsewhere
-        total += self.noise.rounded_gaussian(sigma, total.shape)
+        if query.deviations == [(total.size, 1.0)]:
+            total += self.noise.rounded_gaussian(sigma, total.shape)
+        else:
+            query.add_noise(total, lambda deviation, count: self.noise.rounded_gaussian(deviation, (count,)), sigma)
         return Answer(total, query.scale, sigma)
 
     def restricted(self, columns: NDArray[np.int64]) -> Curator:
         part = copy.copy(self)
         if len(columns) < self.n:
-            part.data = self.data[:, columns]
+            part.data = some_columns(self.data, columns)
             part.n = len(columns)
         return part
 

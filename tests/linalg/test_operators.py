@@ -67,10 +67,10 @@ def test_narrow_and_wide_integers_agree(ratings, monkeypatch):
     unit = Interaction(9)
     operator = Curator(ratings, unit).operator(X)
     shift = unit.rounding(X).shift
-    assert operator._widths(X.integers, shift) == (np.int32, np.int32)
+    assert operator.widths(X.integers, shift) == (np.int32, np.int32)
     narrow = operator.product(X.integers, shift)
     for widths in [(np.int32, np.int64), (np.int64, np.int64)]:
-        monkeypatch.setattr(BinaryGram, "_widths", lambda *_, widths=widths: widths)
+        monkeypatch.setattr(BinaryGram, "widths", lambda *_, widths=widths: widths)
         assert np.array_equal(operator.product(X.integers, shift), narrow)
 
 
@@ -79,7 +79,7 @@ def test_width_widens_before_32_bits_overflow():
     R = sp.csr_array(np.ones((3000, 4), dtype=bool))
     X = Iterate(np.full((4, 1), 0.5))
     operator = BinaryGram(R, weight_table(4, 1, "plain", 40))
-    assert operator._widths(X.integers, 38) == (np.int32, np.int64)
+    assert operator.widths(X.integers, 38) == (np.int32, np.int64)
     exact = python_gram(R, operator.weights, X.integers, 38)
     assert exact[0, 0] > 2**31
     assert (operator.product(X.integers, 38) == exact).all()

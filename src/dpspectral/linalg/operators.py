@@ -101,7 +101,7 @@ class BinaryGram:
         self.threads = threads or os.cpu_count() or 1
         self.block_rows = block_rows or (4096 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
 
-    def _widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
+    def widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
         """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same."""
         d = np.arange(self.n + 1, dtype=np.float64)
         top = float(np.abs(X).max())
@@ -126,7 +126,7 @@ class BinaryGram:
         return indptr, indices[:count]
 
     def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
-        p, (dtype, wide) = X.shape[1], self._widths(X, shift)
+        p, (dtype, wide) = X.shape[1], self.widths(X, shift)
         blocks = row_blocks(self.rows.shape[0], self.block_rows)
         threads = min(self.threads, len(blocks))
         Y = np.empty((self.n, p), dtype=np.int64)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpspectral.recsys.tables import DataError, Items, Table, from_arrays
 
@@ -15,11 +20,54 @@ _NAMES = {
 
 
 def load_parquet(file: Path, items: Items | None, min_rating: float | None) -> Table:
+    pa, pq = _arrow(file)
+    chosen = _columns(file, pa, pq)
+    try:
+        table = pq.read_table(file, columns=list(chosen.values()))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{file}: not a readable Parquet file") from error
+    return from_arrays(file, _plain(file, table, chosen), items, min_rating)
+
+
+def pairs_of(
+    file: Path, names: dict[str, int], min_rating: float | None = None, batch: int = 1 << 20
+) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    """Users and positions of their items, a piece at a time, for files larger than memory."""
+    pa, pq = _arrow(file)
+    chosen = _columns(file, pa, pq)
+    if min_rating is not None and "rating" not in chosen:
+        raise DataError(f"{file}: a minimum rating was asked for, but there is no column of ratings")
+    try:
+        with pq.ParquetFile(file) as opened:
+            for piece in opened.iter_batches(batch, columns=list(chosen.values())):
+                arrays = _plain(file, pa.Table.from_batches([piece]), chosen)
+                if min_rating is not None:
+                    keep = arrays["rating"] >= min_rating
+                    arrays = {role: values[keep] for role, values in arrays.items()}
+                yield arrays["user"], _positions(file, arrays["item"], names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{file}: not a readable Parquet file") from error
+
+
+def _positions(file: Path, items: NDArray[Any], names: dict[str, int]) -> NDArray[np.int64]:
+    distinct, place = np.unique(items, return_inverse=True)
+    unknown = [str(item) for item in distinct if str(item) not in names]
+    if unknown:
+        raise DataError(f"{file}: {len(unknown)} item(s) outside the catalogue, the first is {unknown[0]!r}")
+    return np.array([names[str(item)] for item in distinct], dtype=np.int64)[place]
+
+
+def _arrow(file: Path) -> tuple[Any, Any]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise DataError(f"{file}: reading Parquet needs pyarrow: pip install 'dpspectral[files]'") from None
+    return pa, pq
+
+
+def _columns(file: Path, pa: Any, pq: Any) -> dict[str, str]:
+    """Which columns hold users, items and ratings."""
     try:
         names = pq.read_schema(file).names
     except (pa.ArrowInvalid, OSError) as error:
@@ -34,10 +82,10 @@ def load_parquet(file: Path, items: Items | None, min_rating: float | None) -> T
             raise DataError(
                 f"{file}: {what} column of {role}s among {names}; call one of them '{role}' and the others differently"
             )
-    try:
-        table = pq.read_table(file, columns=list(chosen.values()))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file}: not a readable Parquet file") from error
+    return chosen
+
+
+def _plain(file: Path, table: Any, chosen: dict[str, str]) -> dict[str, Any]:
     arrays = {}
     for role, name in chosen.items():
         column = table.column(name)
@@ -45,4 +93,4 @@ def load_parquet(file: Path, items: Items | None, min_rating: float | None) -> T
             raise DataError(f"{file}: column {name!r} has {column.null_count} empty cell(s)")
         values = column.to_numpy()
         arrays[role] = values.astype(str) if values.dtype == object else values
-    return from_arrays(file, arrays, items, min_rating)
+    return arrays

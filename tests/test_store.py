@@ -1,0 +1,150 @@
+"""Interactions on disk: the same bits as in memory, whatever the blocks and the order; damage is noticed."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpspectral import BoundedRows, Budget, Interaction, NotPrivate, Party, Peers, User, decompose
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
+from dpspectral.recsys.tables import DataError
+from dpspectral.source import Curator
+from dpspectral.store import Store
+
+UNIT = Interaction(6)
+BUDGET = Budget(5, 1e-6)
+
+
+@pytest.fixture
+def store(tmp_path, ratings):
+    return Store.write(tmp_path / "store", [ratings[:77], ratings[77:]], 80, block=500)
+
+
+def queries(n, X):
+    return [Product(UNIT, X), Popularity(UNIT, n), RootDegrees(UNIT, n), Users(UNIT, n), ItemMatrix(UNIT, n)]
+
+
+def test_every_query_has_the_bits_of_memory(store, ratings, rng):
+    X = Iterate(np.linalg.qr(rng.standard_normal((80, 70)))[0])
+    assert len(store.blocks) > 5
+    for query in queries(80, X):
+        assert np.array_equal(query.evaluate(store), query.evaluate(ratings)), query
+
+
+def test_some_columns_have_the_bits_of_memory(store, ratings, rng):
+    columns = np.flatnonzero(rng.random(80) < 0.4)
+    again = columns[::2]
+    found = store.restricted(columns).restricted(np.arange(len(columns))[::2])
+    X = Iterate(np.linalg.qr(rng.standard_normal((len(again), 5)))[0])
+    for query in queries(len(again), X):
+        assert np.array_equal(query.evaluate(found), query.evaluate(ratings[:, again])), query
+
+
+@pytest.mark.parametrize("unit", [Interaction(), Interaction(6), User(4)])
+def test_a_basis_from_disk_is_the_basis_from_memory(store, ratings, unit):
+    options = {"method": "power", "random_state": 0, "noise": NotPrivate(1), "users": 300}
+    found, expected = (decompose(rows, 4, unit, BUDGET, **options) for rows in (store, ratings))
+    assert np.array_equal(found.components, expected.components)
+    assert np.array_equal(found.eigenvalues, expected.eigenvalues)
+
+
+@pytest.mark.statistical
+def test_the_dense_release_from_disk_holds_the_noise_it_should(store, ratings):
+    result = decompose(store, 4, UNIT, BUDGET, method="dense", catalogue=None)
+    assert result.private
+    (entry,) = result.ledger.entries
+    query = ItemMatrix(UNIT, 80)
+    assert entry.sensitivity == query.sensitivity
+    assert entry.mu == pytest.approx(BUDGET.mu)
+    found = Curator(store, UNIT).release(query, BUDGET.mu, Ledger(BUDGET), "matrix")
+    noise = found.integers - query.evaluate(ratings)
+    # Standard deviations of 80 and 3,160 samples; off by so much with a probability below 1e-9.
+    assert abs(noise[:80].std() / found.sigma - 1) < 6.5 / np.sqrt(160)
+    assert abs(noise[80:].std() / found.sigma * np.sqrt(2) - 1) < 6.5 / np.sqrt(6320)
+
+
+def test_a_party_may_hold_a_store(tmp_path, ratings):
+    parties = [Party(Store.write(tmp_path / str(k), [ratings[k::4]], 80), UNIT) for k in range(4)]
+    result = decompose(Peers(parties), 3, UNIT, BUDGET, iterations=1, catalogue=None)
+    assert result.components.shape == (80, 3)
+
+
+@given(st.data())
+def test_pairs_in_any_order_and_repeated_are_the_same_rows(tmp_path_factory, data):
+    pairs = data.draw(st.lists(st.tuples(st.integers(-5, 30), st.integers(0, 9)), min_size=1, max_size=60))
+    text = data.draw(st.booleans())
+    users = np.array([f"u{user}" for user, _ in pairs] if text else [user for user, _ in pairs])
+    items = np.array([item for _, item in pairs])
+    cut = data.draw(st.integers(0, len(pairs)))
+    folder = tmp_path_factory.mktemp("pairs") / "store"
+    block = data.draw(st.integers(1, 20))
+    made = Store.from_pairs(folder, [(users[:cut], items[:cut]), (users[cut:], items[cut:])], 10, block=block)
+    rows = {}
+    for user, item in set(pairs):
+        rows.setdefault(user, set()).add(item)
+    found = sorted(tuple(row.indices) for part in made.parts() for row in part)
+    assert found == sorted(tuple(sorted(row)) for row in rows.values())
+    assert made.interactions == len(set(pairs))
+    assert made.shape == (len(rows), 10)
+
+
+def test_parquet_files_larger_than_a_batch(tmp_path, ratings):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pairs = ratings.tocoo()
+    names = [f"item-{k}" for k in range(80)]
+    for number, part in enumerate(np.array_split(np.random.default_rng(0).permutation(pairs.nnz), 3)):
+        columns = {"user_id": [f"p{u}" for u in pairs.row[part]], "item": [names[i] for i in pairs.col[part]]}
+        pq.write_table(pa.table({**columns, "rating": pairs.col[part] % 5}), tmp_path / f"{number}.parquet")
+    files = sorted(tmp_path.glob("*.parquet"))
+    made = Store.from_parquet(tmp_path / "store", files, names)
+    query = Popularity(UNIT, 80)
+    assert np.array_equal(query.evaluate(made), query.evaluate(ratings))
+    rated = Store.from_parquet(tmp_path / "rated", files, names, min_rating=2)
+    assert np.array_equal(query.evaluate(rated), np.where(np.arange(80) % 5 >= 2, query.evaluate(ratings), 0))
+    with pytest.raises(DataError, match="outside the catalogue"):
+        Store.from_parquet(tmp_path / "other", files, names[:-1])
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_is_no_store_or_damaged_is_refused(store, tmp_path, ratings):
+    with pytest.raises(ValueError, match="not a store"):
+        Store.open(tmp_path / "nothing")
+    with pytest.raises(ValueError, match="exists already"):
+        Store.write(store.folder, [ratings], 80)
+    with pytest.raises(TypeError, match=r"goes with Interaction"):
+        decompose(store, 3, BoundedRows(1.0), BUDGET)
+    with pytest.raises(ValueError, match="0/1 data"):
+        Store.write(tmp_path / "counts", [sp.csr_array(2 * ratings.astype(int))], 80)
+    with pytest.raises(ValueError, match="not 81"):
+        Store.write(tmp_path / "wide", [ratings], 81)
+    assert not {path.name for path in tmp_path.iterdir()} - {"store"}  # nothing half-written
+    items = store.folder / "items.i4"
+    content = items.read_bytes()
+    items.write_bytes(content[:-4])
+    with pytest.raises(ValueError, match="not as long"):
+        Store.open(store.folder)
+    for damage in (
+        content[4:8] + content[4:],
+        np.int32(80).tobytes() + content[4:],
+        np.int32(-1).tobytes() + content[4:],
+    ):
+        items.write_bytes(damage)
+        with pytest.raises(ValueError, match="damaged"):
+            decompose(Store.open(store.folder), 3, UNIT, BUDGET)
+    items.write_bytes(content)
+    degrees = store.folder / "degrees.i4"
+    numbers = np.fromfile(degrees, dtype="<i4")
+    numbers[-1], numbers[-2] = numbers[-1] + 5, numbers[-2]
+    degrees.write_bytes(numbers.tobytes())
+    with pytest.raises(ValueError, match="damaged"):
+        decompose(Store.open(store.folder), 3, UNIT, BUDGET)
+    (store.folder / "store.json").write_text(json.dumps({"format": 9}))
+    with pytest.raises(ValueError, match="format 9"):
+        Store.open(store.folder)
