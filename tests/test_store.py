@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dpspectral import BoundedRows, Budget, Interaction, NotPrivate, Party, Peers, User, decompose
+from dpspectral.cli import main
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
@@ -148,3 +150,36 @@ def test_what_is_no_store_or_damaged_is_refused(store, tmp_path, ratings):
     (store.folder / "store.json").write_text(json.dumps({"format": 9}))
     with pytest.raises(ValueError, match="format 9"):
         Store.open(store.folder)
+
+
+def test_the_number_of_users_of_a_list_of_pairs_is_not_public(tmp_path, ratings):
+    """An open floor needs it; from a list of pairs it is released with noise, like everything else."""
+    pairs = ratings.tocoo()
+    store = Store.from_pairs(tmp_path / "store", [(pairs.row, pairs.col)], 80)
+    counted = decompose(store, 3, Interaction(), BUDGET, method="power")
+    assert any("number of users" in entry.what for entry in counted.ledger.entries)
+    rows = decompose(Store.write(tmp_path / "rows", [ratings], 80), 3, Interaction(), BUDGET, method="power")
+    assert not any("number of users" in entry.what for entry in rows.ledger.entries)
+
+
+def test_the_command_makes_a_store_and_fit_takes_it(tmp_path, ratings):
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pairs = ratings.tocoo()
+    pq.write_table(pa.table({"user": pairs.row, "item": pairs.col}), tmp_path / "pairs.parquet")
+    place, out = tmp_path / "store", tmp_path / "basis.npz"
+    made = CliRunner().invoke(main, ["store", str(place), str(tmp_path / "pairs.parquet"), "--items", "80"])
+    assert made.exit_code == 0, made.output
+    options = ["--rank", "3", "--epsilon", "5", "--delta", "1e-6", "--out", str(out), "--json"]
+    fitted = CliRunner().invoke(main, ["fit", str(place), *options])
+    assert fitted.exit_code == 0, fitted.output
+    assert "number of users" in fitted.stdout
+    with np.load(out) as basis:
+        assert basis["components"].shape == (80, 3)
+    again = CliRunner().invoke(main, ["store", str(place), str(tmp_path / "pairs.parquet"), "--items", "80"])
+    assert again.exit_code == 1
+    assert "exists already" in again.output
+    text = CliRunner().invoke(main, ["store", str(tmp_path / "other"), "pairs.csv", "--items", "80"])
+    assert "only Parquet" in text.output
+    assert not (tmp_path / "other").exists()

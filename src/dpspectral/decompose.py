@@ -110,6 +110,8 @@ def decompose(
     checks.optional_integer("random_state", random_state, low=0)
     checks.optional_integer("threads", threads, low=1, high=1024)
     own_budget = ledger is None
+    if users is None and isinstance(data, Rows) and data.users_private:
+        users = "private"
     if isinstance(users, str):
         checks.choice("users", users, ("private",))
         users = None

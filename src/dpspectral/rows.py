@@ -25,6 +25,7 @@ class Rows(ABC):
     """Users are rows, as everywhere."""
 
     shape: tuple[int, int]
+    users_private = False  # rows are just the users who occur in a list of pairs: their number is not public
 
     @abstractmethod
     def enforced(self, unit: Unit) -> Rows:

@@ -44,6 +44,7 @@ class Store(Rows):
     interactions: int
     blocks: tuple[tuple[int, int], ...]  # users and entries of each
     columns: NDArray[np.int64] | None = None  # the ones that count, if not all
+    users_private: bool = False
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -60,17 +61,25 @@ class Store(Rows):
                 raise ValueError("its files are not as long as store.json says")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{place}: not a store of interactions: {error}") from error
-        return cls(place, (users, items), entries, blocks)
+        return cls(place, (users, items), entries, blocks, users_private=bool(found["users_private"]))
 
     @classmethod
-    def write(cls, folder: Path | str, parts: Iterable[sp.csr_array], items: int, block: int = BLOCK) -> Self:
+    def write(
+        cls,
+        folder: Path | str,
+        parts: Iterable[sp.csr_array],
+        items: int,
+        block: int = BLOCK,
+        *,
+        users_private: bool = False,
+    ) -> Self:
         """A store of 0/1 matrices with `items` columns, one below the other. All of it, or nothing."""
         place = Path(folder)
         if place.exists():
             raise ValueError(f"{place} exists already")
         temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.resolve().parent))
         try:
-            with _Writer(temporary, items, block) as writer:
+            with _Writer(temporary, items, block, users_private) as writer:
                 for part in parts:
                     pattern = sp.csr_array(part)
                     pattern.sum_duplicates()
@@ -91,7 +100,8 @@ class Store(Rows):
         scratch = Path(tempfile.mkdtemp(prefix=".pairs.", dir=Path(folder).resolve().parent))
         try:
             count = _to_buckets(scratch, batches, items)
-            return cls.write(folder, (_grouped(scratch / str(k), items) for k in range(count)), items, block)
+            parts = (_grouped(scratch / str(k), items) for k in range(count))
+            return cls.write(folder, parts, items, block, users_private=True)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -208,8 +218,9 @@ def _renumbered(
 class _Writer:
     """Appends users to the two files; the description is written when all went well."""
 
-    def __init__(self, folder: Path, items: int, block: int) -> None:
+    def __init__(self, folder: Path, items: int, block: int, users_private: bool) -> None:
         self.folder, self.items, self.block = folder, checks.integer("items", items, low=1, high=2**31 - 1), block
+        self.users_private = users_private
         self.blocks: list[list[int]] = [[0, 0]]
 
     def __enter__(self) -> Self:
@@ -238,7 +249,10 @@ class _Writer:
         self._degrees.close()
         self._items.close()
         if failed is None:
-            text = json.dumps({"format": _FORMAT, "items": self.items, "blocks": [b for b in self.blocks if b[0]]})
+            blocks = [block for block in self.blocks if block[0]]
+            text = json.dumps(
+                {"format": _FORMAT, "items": self.items, "users_private": self.users_private, "blocks": blocks}
+            )
             write_whole(self.folder / "store.json", lambda stream: stream.write(text.encode()))
 
 

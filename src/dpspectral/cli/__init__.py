@@ -14,6 +14,7 @@ from dpspectral.cli.ledger import ledger
 from dpspectral.cli.peer import peer
 from dpspectral.cli.plan import plan
 from dpspectral.cli.recommend import recommend, score
+from dpspectral.cli.store import store
 from dpspectral.cli.studies import budget, demo, reproduce
 
 
@@ -27,6 +28,7 @@ def main() -> None:
     fit        a private basis from a data file
     federate   the same from parties that show their data to nobody
     peer       take part in a run without a server, with the rows on this machine
+    store      interactions on disk, for data larger than memory
     recommend  lists for users from a private basis and their own rows
     ledger     what a data set has spent: create, show, export, verify
     score      recall and NDCG of a basis on test data (not private)
@@ -36,7 +38,7 @@ def main() -> None:
     """
 
 
-for command in (plan, fit, federate, peer, ledger, recommend, score, budget, demo, reproduce):
+for command in (plan, fit, federate, peer, store, ledger, recommend, score, budget, demo, reproduce):
     main.add_command(command)
 
 

@@ -103,7 +103,7 @@ class DaskRows(Rows):
             )
         checked = self._copy()
         checked.shape = (sum(count for count, _ in found), self.shape[1])
-        checked._unit = unit
+        checked._unit, checked.users_private = unit, len(users) > 0
         return checked
 
     def restricted(self, columns: NDArray[np.int64]) -> DaskRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def load(
         header (MovieLens of all sizes, EachMovie's votes); text with a user and all their items on each line
         (`train.txt` of LightGCN); rows of ratings with 99 for none, as text or `.xls` (Jester); `.parquet` with columns
         of users and items; `.npz` with arrays `user` and `item` (and perhaps `rating`) or as saved by scipy.sparse;
-        `.npy` with users as rows.
+        `.npy` with users as rows; a folder made by `dpspectral store`.
     items
         The public catalogue: a text file with one item per line, a number N (items 0..N−1), a list of names, or
         "from-data", which declares the items that occur in the data public. Needed for lists of pairs; optional for
@@ -46,6 +47,8 @@ def load(
         Whether the first line is a header; guessed from its words if not given.
     """
     file = Path(path)
+    if (file / "store.json").is_file():
+        return _load_store(file, items, min_rating)
     if not file.is_file():
         raise DataError(f"{file}: it is a folder, not a file" if file.is_dir() else f"{file}: no such file")
     if min_rating is not None:
@@ -72,6 +75,17 @@ def load_public(path: str | Path) -> Table:
         if "public list of items" not in str(error):
             raise
         return load(path, items="from-data")
+
+
+def _load_store(folder: Path, items: Items | None, min_rating: float | None) -> Table:
+    from dpspectral.store import Store  # it stands on the queries, which most readers of files do not need
+
+    try:
+        store = Store.open(folder)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    table = _as_given(folder, store, items, min_rating)
+    return replace(table, users=[]) if store.users_private else table
 
 
 def _load_npy(file: Path) -> Any:
