@@ -1389,6 +1389,16 @@ def test_who_never_greets_ends_it_for_all_in_time():
         assert room.now < 30.0 + PATIENCE
 
 
+@pytest.mark.parametrize("idle", [0, 1, 4])
+def test_who_is_there_but_takes_no_part_ends_it_for_all_in_time(idle):
+    """It is heard of all the time, so it cannot be left out; but nobody waits beyond the limit."""
+    with Room(5) as room:
+        found = room.each(
+            lambda peer: asyncio.sleep(LIMIT + 5 * PATIENCE) if peer.me == idle else peer.sum(room.question)
+        )
+        assert set(found) == {idle}
+
+
 def test_different_questions_are_never_added_up():
     with Room(5) as room:
         query = Popularity(UNIT, ITEMS, shares=room.setup.noise_shares)
@@ -1398,3 +1408,14 @@ def test_different_questions_are_never_added_up():
         for total, count in found.values():
             assert count == 4
             np.testing.assert_array_equal(total, sum(room.parts[peer] for peer in (0, 1, 2, 4)))
+
+
+def test_who_was_taken_for_gone_and_comes_back_lets_the_others_go_on():
+    """Cut off for longer than the patience, it hears that it was left out, agrees, and the others are not held up."""
+    with Room(6) as room:
+        began = room.now
+        room.fault = cut((2,), began, began + 2.5 * PATIENCE)
+        found = room.sum()
+        assert set(found) == {0, 1, 3, 4, 5}
+        assert room.charged(2) == 0
+        assert room.frames(Kind.YIELD)

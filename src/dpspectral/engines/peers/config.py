@@ -121,6 +121,10 @@ class Config:
         )  # fmt: skip
         checks.integer("rank", run["rank"], low=1)
         checks.integer("users", run["users"], low=1)
+        checks.choice("method", run.get("method", "auto"), ("auto", "dense", "power"))
+        for name in ("iterations", "oversampling"):
+            checks.optional_integer(name, run.get(name), low=0 if name == "oversampling" else 1)
+        _catalogue(run)
         if not 0 < checks.real("patience", run.get("patience", 10.0), low=0) < checks.real("limit", _limit(run), low=0):
             raise ValueError("patience must be shorter than limit")
         graph = PeerGraph.regular(len(known), run.get("degree", DEGREE), run.get("seed", 0))
@@ -150,15 +154,21 @@ class Config:
 
     @property
     def catalogue(self) -> PrivateCatalogue | str | None:
-        given = self.run.get("catalogue", "auto")
-        if given in ("auto", "none"):
-            return "auto" if given == "auto" else None
-        return PrivateCatalogue(share=float(given))
+        return _catalogue(self.run)
 
     def agreement(self, items_digest: str) -> bytes:
         """What has to be the same for all."""
         peers = [[one.name, one.address, one.key] for one in self.peers]
         return json.dumps([self.run, peers, items_digest], sort_keys=True).encode()
+
+
+def _catalogue(run: dict[str, Any]) -> PrivateCatalogue | str | None:
+    given = run.get("catalogue", "auto")
+    if given in ("auto", "none"):
+        return "auto" if given == "auto" else None
+    if not isinstance(given, float):
+        raise ValueError(f'catalogue must be "auto", "none" or a share of the budget, got {given!r}')
+    return PrivateCatalogue(share=given)
 
 
 def _limit(run: dict[str, Any]) -> float:

@@ -119,6 +119,7 @@ def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[
                 patience=config.patience,
                 limit=config.limit,
                 agreement=config.agreement(catalogue_digest(config.items)),
+                names=[one.name for one in config.peers],
                 work=asyncio.to_thread,
             )
         )

@@ -102,6 +102,8 @@ class Transport:
         try:
             self._connect(peers, me, secret, listen)
         except OSError:
+            for outbox in self._outboxes.values():
+                outbox.close(linger=0)
             self._doorman.stop()
             self._context.destroy(linger=0)
             raise

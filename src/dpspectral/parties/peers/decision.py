@@ -113,7 +113,7 @@ class Decision(ABC):
                 self._on_decided(frame)
             case Kind.STOP:
                 if sender == self.leader(frame.ballot) and frame.ballot >= self.promised and not self.complete:
-                    self.stopped = bytes(frame.body[:200]).decode(errors="replace")
+                    self.stopped = f"{self.peer.name(sender)} stopped the run: {_printable(frame.body)}"
             case _:
                 self.handle(sender, frame)
 
@@ -320,3 +320,9 @@ class Decision(ABC):
         if 4 + length > len(frame.body):
             raise Refused("a result that is cut off")
         return bytes(frame.body[4 : 4 + length]), bytes(frame.body[4 + length :])
+
+
+def _printable(content: bytes | memoryview) -> str:
+    """A short text of somebody else's, fit for one line of a terminal."""
+    text = bytes(content[:200]).decode(errors="replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     PING = 15  # are you there?
     DONE = 16  # I have everything
     STOP = 17  # this cannot be finished
+    YIELD = 18  # I was left out, nothing of mine was sent, and nothing will be
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import struct
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -69,7 +69,8 @@ class Peer:
     """One of s peers.
 
     `patience`: seconds of silence after which a peer is taken for gone. `limit`: seconds after which it gives up.
-    `agreement`: what else must be the same for all. `work` computes the own part of a sum, perhaps in a thread.
+    `agreement`: what else must be the same for all. `names`: of the peers, for messages to people. `work` computes the
+    own part of a sum, perhaps in a thread.
     """
 
     def __init__(
@@ -82,9 +83,11 @@ class Peer:
         patience: float = 10.0,
         limit: float = 600.0,
         agreement: bytes = b"",
+        names: Sequence[str] | None = None,
         work: Callable[[Callable[[], Any]], Awaitable[Any]] = at_once,
     ) -> None:
         self.setup, self.me, self.holder, self.wire = setup, number, holder, wire
+        self._names = names
         self.patience, self.limit, self.work = patience, limit, work
         self._config = keys.digest(setup.fingerprint + agreement)
         self._noise_key, self._pen = keys.new_secret(), keys.new_secret()
@@ -119,9 +122,9 @@ class Peer:
         with self.repeating(ask):
             while missing := [other for other in others if other not in self._hellos]:
                 if self.now() - began > self.limit:
-                    different = sorted(self._others_settings & set(missing))
-                    why = f"; {different} came with other settings" if different else ""
-                    raise Aborted(f"no greeting from peers {missing} within {self.limit:g} seconds{why}")
+                    different = self._others_settings & set(missing)
+                    why = f"; {self.names_of(different)} came with other settings" if different else ""
+                    raise Aborted(f"no greeting from {self.names_of(missing)} within {self.limit:g} seconds{why}")
                 await self.pause()
         self.run = keys.digest(self._config + b"".join(self._hellos[one] for one in self.members))[:RUN_BYTES]
         publics = {other: self._hellos[other][: keys.KEY_BYTES] for other in self.setup.graph.around(self.me)}
@@ -188,6 +191,13 @@ class Peer:
             timer.cancel()
 
     # ---- what decisions call
+
+    def name(self, number: int) -> str:
+        return f"peer {number}" if self._names is None else self._names[number]
+
+    def names_of(self, numbers: Iterable[int]) -> str:
+        found = sorted(numbers)
+        return ", ".join(map(self.name, found[:10])) + (f" and {len(found) - 10} more" if found[10:] else "")
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

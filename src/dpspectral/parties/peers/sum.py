@@ -62,6 +62,7 @@ class Sum(Decision):
         self._wanted_by: tuple[int, int] | None = None  # who asked for the block, in which ballot
         self._gathered: dict[int, tuple[Ids, ring.Words]] = {}  # by a leader, directly
         self._seeds: Seeds = {}
+        self._yielded: set[int] = set()  # who says itself that its part was not and will not be sent
         self._attached: dict[bytes, Seeds] = {}  # seeds that came with a result
 
     async def run(self) -> tuple[NDArray[np.int64], tuple[int, ...]]:
@@ -119,6 +120,7 @@ class Sum(Decision):
                 self._pull(child, 0)
             if all(self.peer.silent(child, self.began) for child in children - self._block):
                 break
+            self.check_limit()
             await self.peer.pause()
         self._frozen = True
 
@@ -251,17 +253,24 @@ class Sum(Decision):
     # ---- peers that were left out
 
     def on_settled(self, ballot: int, value: Value) -> None:
-        mine = [gone for gone in sorted(value.out) if gone in self.setup.graph.around(self.peer.me)]
+        neighbours = self.setup.graph.around(self.peer.me)
+        if self.peer.me in value.out and not self.left:
+            self._over = True
+            for one in neighbours:
+                self.send(one, Kind.YIELD)
+        mine = [gone for gone in sorted(value.out) if gone in neighbours]
         if mine and self.peer.me not in value.out:
             asked = self.peer.now()
             for gone in mine:
+                self.tell_settled(gone)
                 self.send(gone, Kind.PING)
             self.peer.later(self.peer.patience, lambda: self._show_seeds(mine, asked))
 
     def _show_seeds(self, gone: list[int], asked: float) -> None:
-        """Show the leader the seeds shared with who is out, unless one of them turned out to be there."""
+        """Show the leader the seeds shared with who is out, and is silent or agrees."""
         for one in gone:
-            if self.peer.silent_since(one, asked) and one not in self._seen | self._pulled:
+            silent = one in self._yielded or self.peer.silent_since(one, asked)
+            if silent and one not in self._seen | self._pulled:
                 seed = self.peer.edge_seed(one, self.number)
                 self._seeds[self.peer.me, one] = (seed, self.peer.sign(self._label(self.peer.me, one, seed)))
         self.reminded()
@@ -299,8 +308,8 @@ class Sum(Decision):
         needed, began = self._needed(value), self.peer.now()
 
         def remind() -> None:
-            for one in {one for one, _ in needed - set(self._seeds)}:
-                self.tell_settled(one)
+            for one in value.out | {one for one, _ in needed - set(self._seeds)}:
+                self.tell_settled(one)  # who was left out may be there, and agree
 
         with self.peer.repeating(remind):
             while missing := needed - set(self._seeds):
@@ -308,8 +317,8 @@ class Sum(Decision):
                     return
                 if self.peer.now() - began > 3 * self.peer.patience:
                     raise Aborted(
-                        f"peers {sorted({one for one, _ in missing})} did not show the noise they share with "
-                        f"{sorted(value.out)}, which were left out"
+                        f"{self.peer.names_of({one for one, _ in missing})} did not show the noise shared with "
+                        f"{self.peer.names_of(value.out)}, who were left out and may be there"
                     )
                 await self.peer.pause()
 
@@ -327,6 +336,10 @@ class Sum(Decision):
                 self._on_block(sender, frame)
             case Kind.SEED:
                 self._on_seed(sender, frame)
+            case Kind.YIELD:
+                self._yielded.add(sender)
+                if self.settled is not None and sender in self.settled[1].out:
+                    self._show_seeds([sender], self.peer.now())
             case Kind.RESULT:
                 self._on_result(frame)
 
@@ -348,7 +361,8 @@ class Sum(Decision):
         if self.complete or self.settled is None:
             return
         ballot, value = self.settled
-        if value.kind == SUM:
+        if value.kind == SUM and not (self.peer.me in value.out and not self.left):
+            # (Who was left out although its part was sent stays, so that its neighbours hear that it is there.)
             if value.result not in self.results:
                 return
             needed = self._needed(value)
