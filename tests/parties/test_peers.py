@@ -23,7 +23,7 @@ from dpspectral import (
     decompose,
 )
 from dpspectral.cli import main
-from dpspectral.parties import ring, simulated
+from dpspectral.parties import ring
 from dpspectral.parties.keys import public_key
 from dpspectral.parties.party import split
 from dpspectral.parties.peers import edges
@@ -69,20 +69,6 @@ def killing(victims, kind=Kind.OFFER):
 
 
 # The curator's result
-
-
-@pytest.fixture
-def same_noise(monkeypatch):
-    """Nine peers' seeded shares, for the protocol and, added up, for one holder of all rows."""
-    shares = [NotPrivate(100 + k) for k in range(9)]
-
-    def added(_noise, deviation, parties, count):
-        return sum(own.rounded_gaussian(deviation, (count,)) for own in shares[:parties])
-
-    monkeypatch.setattr(simulated, "sum_of_shares", added)
-    return lambda rows, unit: [
-        Party(rows[start : start + 34], unit, noise=NotPrivate(100 + k)) for k, start in enumerate(range(0, 300, 34))
-    ]
 
 
 @pytest.mark.parametrize(

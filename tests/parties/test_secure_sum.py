@@ -28,7 +28,6 @@ from dpspectral import (
     power_method,
 )
 from dpspectral.cli import main
-from dpspectral.parties import simulated
 from dpspectral.parties.question import Question, decode
 from dpspectral.parties.secure_sum.local import LocalNetwork
 from dpspectral.parties.secure_sum.messages import Aborted, Setup
@@ -59,20 +58,6 @@ def losing(stages, parties):
 
 
 # The curator's result
-
-
-@pytest.fixture
-def same_noise(monkeypatch):
-    """Nine parties' seeded shares, for the protocol and, added up, for one holder of all rows."""
-    shares = [NotPrivate(100 + k) for k in range(9)]
-
-    def added(_noise, deviation, parties, count):
-        return sum(own.rounded_gaussian(deviation, (count,)) for own in shares[:parties])
-
-    monkeypatch.setattr(simulated, "sum_of_shares", added)
-    return lambda rows, unit: [
-        Party(rows[start : start + 34], unit, noise=NotPrivate(100 + k)) for k, start in enumerate(range(0, 300, 34))
-    ]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,22 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on the CP
 
 
 @triton.jit
+def _row_sum(start, stop, places, rows, p: tl.constexpr, P: tl.constexpr, ENTRIES: tl.constexpr, WIDE: tl.constexpr):
+    """Σ rows[places[start:stop]], p columns of P."""
+    column = tl.arange(0, P)
+    total = tl.zeros([P], dtype=tl.int64 if WIDE else tl.int32)
+    for first in range(start, stop, ENTRIES):
+        entry = first + tl.arange(0, ENTRIES)
+        inside = entry < stop
+        place = tl.load(places + entry, mask=inside, other=0).to(tl.int64)
+        real = inside[:, None] & (column < p)[None, :]
+        total += tl.sum(
+            tl.load(rows + place[:, None] * p + column[None, :], mask=real, other=0).to(total.dtype), axis=0
+        )
+    return total
+
+
+@triton.jit
 def _user_kernel(
     indptr, indices, weights, X, out, half, shift,
     p: tl.constexpr, P: tl.constexpr, ENTRIES: tl.constexpr, WIDE: tl.constexpr,
@@ -40,39 +56,19 @@ def _user_kernel(
     """out[u] = (W_d · Σ X[items of u] + half) >> shift"""
     u = tl.program_id(0)
     start, stop = tl.load(indptr + u), tl.load(indptr + u + 1)
+    total = _row_sum(start, stop, indices, X, p, P, ENTRIES, WIDE)
+    share = (total.to(tl.int64) * tl.load(weights + (stop - start)) + half) >> shift
     column = tl.arange(0, P)
-    real = column < p
-    total = tl.zeros([P], dtype=tl.int64 if WIDE else tl.int32)
-    for first in range(start, stop, ENTRIES):
-        entry = first + tl.arange(0, ENTRIES)
-        inside = entry < stop
-        item = tl.load(indices + entry, mask=inside, other=0).to(tl.int64)
-        part = tl.load(X + item[:, None] * p + column[None, :], mask=inside[:, None] & real[None, :], other=0)
-        total += tl.sum(part.to(total.dtype), axis=0)
-    weight = tl.load(weights + (stop - start))
-    share = (total.to(tl.int64) * weight + half) >> shift
-    tl.store(out + u.to(tl.int64) * p + column, share.to(out.dtype.element_ty), mask=real)
+    tl.store(out + u.to(tl.int64) * p + column, share.to(out.dtype.element_ty), mask=column < p)
 
 
 @triton.jit
-def _item_kernel(
-    items, starts, stops, users, shares, Y,
-    p: tl.constexpr, P: tl.constexpr, ENTRIES: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
+def _item_kernel(items, starts, stops, users, shares, Y, p: tl.constexpr, P: tl.constexpr, ENTRIES: tl.constexpr):
     """Y[item] += Σ shares[users of the chunk]"""
     chunk = tl.program_id(0)
-    start, stop = tl.load(starts + chunk), tl.load(stops + chunk)
-    column = tl.arange(0, P)
-    real = column < p
-    total = tl.zeros([P], dtype=tl.int64 if WIDE else tl.int32)
-    for first in range(start, stop, ENTRIES):
-        entry = first + tl.arange(0, ENTRIES)
-        inside = entry < stop
-        user = tl.load(users + entry, mask=inside, other=0).to(tl.int64)
-        part = tl.load(shares + user[:, None] * p + column[None, :], mask=inside[:, None] & real[None, :], other=0)
-        total += tl.sum(part.to(total.dtype), axis=0)
-    item = tl.load(items + chunk).to(tl.int64)
-    tl.atomic_add(Y + item * p + column, total.to(tl.int64), mask=real)
+    total = _row_sum(tl.load(starts + chunk), tl.load(stops + chunk), users, shares, p, P, ENTRIES, True)
+    item, column = tl.load(items + chunk).to(tl.int64), tl.arange(0, P)
+    tl.atomic_add(Y + item * p + column, total, mask=column < p)
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ def gram_product(
         )
         if len(block.chunk_items):
             _item_kernel[(len(block.chunk_items),)](
-                block.chunk_items, block.chunk_starts, block.chunk_stops, block.users, shares, Y, p, P, entries, True,
+                block.chunk_items, block.chunk_starts, block.chunk_stops, block.users, shares, Y, p, P, entries,
                 num_warps=2,
             )  # fmt: skip
     return Y

@@ -17,9 +17,8 @@ from dpspectral.engines.peers.transport import Transport, read_key
 from dpspectral.linalg.operators import Progress
 from dpspectral.parties.party import Party
 from dpspectral.parties.peers.peer import Peer
-from dpspectral.parties.peers.source import Happened, as_bytes, charging, from_bytes, spent
+from dpspectral.parties.peers.source import PeerSums, as_bytes, charging, from_bytes
 from dpspectral.parties.question import Question
-from dpspectral.parties.source import Parties
 from dpspectral.power import Result
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
@@ -52,14 +51,13 @@ class Background:
         self.loop.close()
 
 
-class OnePeer(Parties):
+class OnePeer(PeerSums):
     """The sums of all peers, as this one gets to know them."""
 
     def __init__(self, peer: Peer, party: Party, users: int, background: Background) -> None:
-        self._peer, self._background, self.setup = peer, background, peer.setup
+        self._peer, self._background = peer, background
+        self._begin_peers(peer.setup)
         self._begin(peer.setup, party.unit, party.n, users, None, party.noise.private)
-        self._asked = [0]
-        self.happened: list[Happened] = []
 
     def _sum(
         self, question: Question, content: bytes, entry: Release, ledger: Ledger, progress: Progress
@@ -71,18 +69,12 @@ class OnePeer(Parties):
         except BaseException:
             charged.ended(self._peer.left)
             raise
-        members = self._peer.members
-        self.happened.append(Happened(question.what, members, entry.mu, spent(self.setup, members, entry.mu)))
+        self._note(question.what, self._peer.members, entry.mu)
         progress(1.0)
         return found
 
     def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         return from_bytes(self._background.call(self._peer.same(as_bytes(arrays))))
-
-    def expects(self, releases: int) -> None:
-        left = self.setup.rounds - self._asked[0]
-        if releases > left:
-            raise ValueError(f"this takes {releases} sums, but {left} are left of rounds={self.setup.rounds}")
 
 
 def load_party(config: Config) -> Party:

@@ -40,7 +40,26 @@ class Happened:
     spent: float  # about the μ of the graph that was left; at most what was charged
 
 
-class Peers(Parties):
+class PeerSums(Parties):
+    """What a source knows about sums that peers make, wherever they are."""
+
+    setup: PeerSetup
+
+    def _begin_peers(self, setup: PeerSetup) -> None:
+        self.setup = setup
+        self._asked = [0]  # sums so far; shared with restricted copies
+        self.happened: list[Happened] = []
+
+    def _note(self, what: str, members: tuple[int, ...], mu: float) -> None:
+        self.happened.append(Happened(what, members, mu, spent(self.setup, members, mu)))
+
+    def expects(self, releases: int) -> None:
+        left = self.setup.rounds - self._asked[0]
+        if releases > left:
+            raise ValueError(f"this takes {releases} sums, but {left} are left of rounds={self.setup.rounds}")
+
+
+class Peers(PeerSums):
     """Parties that agree on noisy sums among themselves.
 
     Parameters
@@ -90,12 +109,10 @@ class Peers(Parties):
         graph = PeerGraph.regular(len(parties), degree, secrets.randbits(63)) if graph is None else graph
         if graph.peers != len(parties):
             raise ValueError(f"the graph has {graph.peers} peers, but there are {len(parties)} parties")
-        self.setup = PeerSetup(graph, collusion, drop_tolerance, rounds, retries)
+        self._begin_peers(PeerSetup(graph, collusion, drop_tolerance, rounds, retries))
         private = all(party.noise.private for party in parties)
         self._begin(self.setup, first.unit, first.n, users, counted, private)
         self._network = network(parties, self.setup, patience=patience, limit=limit)
-        self._asked = [0]  # sums so far; shared with restricted copies
-        self.happened: list[Happened] = []
 
     @classmethod
     def split(cls, data: Any, unit: Any, parties: int, *, noise: Any = None, **options: Any) -> Self:
@@ -138,7 +155,7 @@ class Peers(Parties):
         (total, count), *others = found.values()
         assert all(np.array_equal(other, total) and size == count for other, size in others)
         members = network.peers[next(iter(found))].members
-        self.happened.append(Happened(question.what, members, entry.mu, spent(self.setup, members, entry.mu)))
+        self._note(question.what, members, entry.mu)
         return total, count
 
     def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
@@ -147,11 +164,6 @@ class Peers(Parties):
         contents = self._network.each(lambda peer: peer.same(as_bytes(arrays)))
         assert len(set(contents.values())) == 1
         return from_bytes(next(iter(contents.values())))
-
-    def expects(self, releases: int) -> None:
-        left = self.setup.rounds - self._asked[0]
-        if releases > left:
-            raise ValueError(f"this takes {releases} sums, but {left} are left of rounds={self.setup.rounds}")
 
 
 class charging:  # noqa: N801 (used as a function)
