@@ -331,3 +331,24 @@ def test_federate_with_peers(tmp_path, ratings):
     wrong = CliRunner().invoke(main, [*command[:2], "--parties", "10", "--degree", "6", *common])
     assert wrong.exit_code != 0
     assert "--degree goes with --engine peers" in wrong.output
+
+
+@pytest.mark.parametrize(("s", "degree", "collusion", "drops"), [(8, 7, 1, 2), (12, 6, 2, 0), (40, 20, 8, 2)])
+def test_the_noise_that_is_drawn_is_what_the_accountant_reckoned_with(s, degree, collusion, drops):
+    """With the deviations of a question, the exact covariance of any honest h peers gives at most the charged μ."""
+    graph = PeerGraph.regular(s, degree, 5)
+    setup = PeerSetup(graph, collusion, drops)
+    question = Question("x", Product(UNIT, Iterate(np.eye(30)), shares=setup.noise_shares), 0.7, BUDGET, setup, 500)
+    own, shared, sigma = question.share_deviation, setup.edge_deviation(question), question.release.sigma
+    rng = np.random.default_rng(0)
+    honest = s - collusion - drops
+    for _ in range(20):
+        kept = np.sort(rng.permutation(s)[:honest])
+        covariance = own**2 * np.eye(honest) + shared**2 * graph.laplacian(kept)
+        worst = float(np.linalg.inv(covariance).diagonal().max())
+        edges_left = float(np.trace(graph.laplacian(kept))) / 2
+        rounding = honest / (4 * own**2) + edges_left / (4 * shared**2)  # per number that changes
+        assert worst <= 1 / sigma**2
+        assert rounding <= setup.noise_shares**2 / 4 / sigma**2
+    assert shared**2 >= setup.correlation.ratio * own**2
+    assert math.log2(shared) == round(math.log2(shared))  # both ends compute the same
