@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from dpspectral.engines.gpu import _block, gram_product
+from dpspectral.engines.gpu.kernels import block_of, gram_product
 
 
 def milliseconds(call: Callable[[], object], repeats: int = 7) -> float:
@@ -58,7 +58,7 @@ def main() -> None:
         blocks = []
         for start in range(0, users, block):
             part = indices[start * degree : (start + block) * degree]
-            blocks.append(_block(pointers[: len(part) // degree + 1], part, items))
+            blocks.append(block_of(pointers[: len(part) // degree + 1], part, items))
         torch.cuda.synchronize()
         found = gram_product(blocks, weights, X, 30, narrow_sums=True, narrow_shares=True)
         expected = found if expected is None else expected

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
+from dpspectral.algebra import NUMPY, Algebra
 from dpspectral.catalogue import Catalogue, PrivateCatalogue, choose
 from dpspectral.files import check_writable, write_whole
 from dpspectral.linalg import orthonormal
@@ -35,8 +35,6 @@ from dpspectral.source import Source, as_source, float_operator
 Reals = NDArray[np.float64]
 Multiply = Callable[[int, Any], Reals]  # iteration, public X → noisy A·X
 Progress = Callable[[int, float], None]  # iteration (from 1), finished fraction of its product
-
-_STARTS = {"flat": orthonormal.flat_start, "gaussian": orthonormal.gaussian_start}
 
 
 @dataclass(frozen=True)
@@ -105,6 +103,7 @@ def iterate(
     publish: Callable[[Reals], Any],
     progress: Progress | None = None,
     momentum: float = 0.0,
+    algebra: Algebra = NUMPY,
 ) -> tuple[Any, Reals]:
     """The loop, written once: X^l = QR(multiply(X^{l−1})). Returns what was multiplied last, and the product.
 
@@ -121,29 +120,27 @@ def iterate(
             with one_thread_if_small(*Y.shape):
                 turned = Y
                 if momentum and before is not None and factor is not None:
-                    smallest = float(np.linalg.svd(factor, compute_uv=False)[-1])
-                    back = scipy.linalg.solve_triangular(factor.T, before.T, lower=True, check_finite=False).T
-                    turned = Y - momentum * smallest**2 / 4 * back
+                    smallest = float(np.linalg.svd(algebra.host(factor), compute_uv=False)[-1])
+                    turned = Y - momentum * smallest**2 / 4 * algebra.divided(before, factor)
                 before = X
-                X, factor = orthonormal.qr(turned)
+                X, factor = algebra.qr(turned)
     return published, Y
 
 
-def start_matrix(start: str, n: int, p: int, random_state: int | None, popularity: Reals | None = None) -> Reals:
+def start_matrix(
+    start: str, n: int, p: int, random_state: int | None, popularity: Reals | None = None, algebra: Algebra = NUMPY
+) -> Any:
     """X⁰. Public: its randomness protects nobody, so it may be seeded.
 
     "auto" is "popular" where the (released) popularity is known, "flat" otherwise.
     """
     checks.optional_integer("random_state", random_state, low=0)
-    checks.choice("start", start, ("auto", "popular", *_STARTS))
+    checks.choice("start", start, ("auto", "popular", "flat", "gaussian"))
     if start == "auto":
         start = "flat" if popularity is None or p == n else "popular"
-    rng = np.random.default_rng(random_state)
-    if start != "popular":
-        return _STARTS[start](n, p, rng)
-    if popularity is None:
+    if start == "popular" and popularity is None:
         raise ValueError('start="popular" needs a catalogue: catalogue=PrivateCatalogue()')
-    return orthonormal.qr(orthonormal.flat_start(n, p, rng) * popularity[:, None])[0]
+    return algebra.start(start, n, p, np.random.default_rng(random_state), popularity if start == "popular" else None)
 
 
 def warn_large_delta(budget: Budget, users: int | None, stacklevel: int = 3) -> None:
@@ -314,7 +311,8 @@ def run(
         )
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     p, count = shape(source.unit, source.n, rank, oversampling, iterations)
-    X = start_matrix(start, source.n, p, random_state, None if found is None else found.popularity[found.chosen])
+    algebra, popularity = source.algebra, None if found is None else found.popularity[found.chosen]
+    X = start_matrix(start, source.n, p, random_state, popularity, algebra)
     noise_std = math.nan
 
     def multiply(number: int, published: Iterate) -> Reals:
@@ -331,17 +329,19 @@ def run(
         return answer.values
 
     def publish(X: Reals) -> Iterate:
-        own = Iterate(X, DEFAULT_BITS + extra_bits)
+        own = algebra.publish(X, DEFAULT_BITS + extra_bits)
+        if not source.many:
+            return own
         (agreed,) = source.same(own.integers)
-        return own if agreed is own.integers else Iterate.of_integers(agreed, own.bits)
+        return algebra.agreed(agreed, own.bits)
 
-    last, Y = iterate(X, count, multiply, publish, progress, momentum)
+    last, Y = iterate(X, count, multiply, publish, progress, momentum, algebra)
     with one_thread_if_small(*Y.shape):
         if p > rank and (count > 1 or p == source.n):
-            components, eigenvalues = orthonormal.ritz(last.values, Y, rank, noise_std)
+            found_vectors, eigenvalues = algebra.ritz(last, Y, rank, noise_std)
         else:  # p = rank is the published method; one product of few columns says too little about XᵀAX
-            components, eigenvalues = orthonormal.leading(Y, rank, noise_std)
-    components, eigenvalues = source.same(components, eigenvalues)
+            found_vectors, eigenvalues = algebra.leading(Y, rank, noise_std)
+    components, eigenvalues = source.same(algebra.host(found_vectors), eigenvalues)
     settings = {"method": "power", "iterations": count, "columns": p, "start": start, "noise_std": noise_std}
     if found is not None:
         components = found.spread(components)

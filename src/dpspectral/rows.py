@@ -17,6 +17,7 @@ from dpspectral.linalg.operators import Progress, silent
 if TYPE_CHECKING:
     from dpspectral.privacy.units import Unit
     from dpspectral.queries import Query
+    from dpspectral.source import Curator
 
 Ints = NDArray[np.int64]
 
@@ -30,6 +31,12 @@ class Rows(ABC):
     @abstractmethod
     def enforced(self, unit: Unit) -> Rows:
         """The same rows, checked against what the unit assumes; raises before anything is released."""
+
+    def curator(self) -> type[Curator]:
+        """Who releases sums over such rows."""
+        from dpspectral.source import Curator
+
+        return Curator
 
     @abstractmethod
     def restricted(self, columns: NDArray[np.int64]) -> Rows:

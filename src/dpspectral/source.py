@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.algebra import NUMPY, Algebra
 from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
 from dpspectral.linalg.operators import Operator, Progress, silent
 from dpspectral.privacy.iterate import Iterate
@@ -21,7 +22,7 @@ from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
 from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
-from dpspectral.rows import checked, some_columns
+from dpspectral.rows import Rows, checked, some_columns
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Source(ABC):
     unit: Unit
     rows: int | None = None  # the number of users, where it is public or declared
     shares = 1  # how many parts the noise comes in
+    many = False  # whether several machines compute the same thing (`same`)
+    algebra: Algebra = NUMPY  # who factors what was released
 
     @abstractmethod
     def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
@@ -213,7 +216,8 @@ class Curator(Source):
 def as_source(data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None) -> Source:
     """A source as it is, or a curator of the data."""
     if not isinstance(data, Source):
-        return Curator(data, unit, noise=restarted(noise), threads=threads)
+        kind = data.curator() if isinstance(data, Rows) else Curator
+        return kind(data, unit, noise=restarted(noise), threads=threads)
     if noise is not None:
         raise ValueError("noise belongs to the source: pass it where the source is made")
     if unit != data.unit:

@@ -13,18 +13,22 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are made, below
 
-from dpspectral import BoundedRows, Budget, Interaction, NotPrivate, User, decompose
-from dpspectral.engines import gpu
-from dpspectral.engines.gpu import GpuRows
+from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, User, decompose, power_method
+from dpspectral.engines.gpu import GpuRows, kernels
+from dpspectral.engines.gpu.algebra import GpuAlgebra
+from dpspectral.engines.gpu.iterate import GpuIterate
+from dpspectral.linalg import orthonormal
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
+from dpspectral.source import as_source
 
 BUDGET = Budget(5, 1e-6)
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(gpu, "_CHUNK", 16)  # so that items have several
+    monkeypatch.setattr(kernels, "CHUNK", 16)  # so that items have several
 
 
 @pytest.mark.parametrize("columns", [1, 5, 16])
@@ -44,7 +48,7 @@ def test_widths_do_not_change_the_bits(ratings, rng, narrow_sums, narrow_shares)
     query = Product(unit, X)
     rows = GpuRows(part).enforced(unit)
     table = rows._here(unit.table(X))
-    found = gpu.gram_product(
+    found = kernels.gram_product(
         rows.blocks, table, rows._here(X.integers), query.rounding.shift,
         narrow_sums=narrow_sums, narrow_shares=narrow_shares,
     )  # fmt: skip
@@ -74,7 +78,85 @@ def test_a_basis_is_that_of_the_cpu(ratings):
     found, expected = (
         decompose(rows, 3, Interaction(6), BUDGET, **options, catalogue=None) for rows in (GpuRows(ratings), ratings)
     )
-    assert np.array_equal(found.components, expected.components)
+    # Products have the same bits; the last bits of a QR, which is public, may differ.
+    np.testing.assert_allclose(found.components, expected.components, atol=1e-4)
+    assert [entry.what for entry in found.ledger.entries] == [entry.what for entry in expected.ledger.entries]
+    for one, other in zip(found.ledger.entries, expected.ledger.entries, strict=True):
+        assert one.sigma == pytest.approx(other.sigma, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("start", "oversampling", "momentum"), [("flat", 0, 0.0), ("gaussian", 3, 0.5), ("flat", 4, 0.0), ("flat", 77, 0.0)]
+)
+def test_every_way_through_the_loop(ratings, start, oversampling, momentum):
+    options = {"unit": Interaction(6), "budget": Budget(1e4, 1e-6), "iterations": 3, "start": start}
+    ratings = ratings[6:106]  # the interpreter is slow
+    result = power_method(GpuRows(ratings), 3, **options, oversampling=oversampling, momentum=momentum)
+    assert result.private
+    np.testing.assert_allclose(result.components.T @ result.components, np.eye(3), atol=1e-9)
+    exact = power_method(ratings, 3, **{**options, "iterations": 8}, oversampling=12)
+    # The three tastes of the data: what is left of the exact basis in the one that was found.
+    assert np.linalg.norm(exact.components.T @ result.components) ** 2 > 2.8
+
+
+def test_norms_on_the_gpu_are_those_of_the_cpu(rng):
+    X = np.linalg.qr(rng.standard_normal((50, 7)))[0]
+    here, there = Iterate(X), GpuIterate(torch.tensor(X), 20)
+    assert np.array_equal(here.integers, there.integers)
+    np.testing.assert_allclose(there.row_norms, here.row_norms, rtol=1e-13)
+    for name in ("largest_row", "frobenius", "spectral", "largest_entry", "longest_column"):
+        assert getattr(there, name) == pytest.approx(getattr(here, name), rel=1e-12)
+    np.testing.assert_allclose(there.pattern_bounds, here.pattern_bounds, rtol=1e-12)
+    for wrong in (float("nan"), float("inf"), 1e12):
+        with pytest.raises(ValueError, match="finite and of moderate size"):
+            GpuIterate(torch.full((3, 2), wrong, dtype=torch.float64), 20)
+
+
+def test_factors_are_those_of_the_cpu(rng):
+    there = GpuAlgebra(DEVICE)
+    for Y in (rng.standard_normal((40, 6)), rng.standard_normal((40, 6)) * 10.0 ** -np.arange(0, 12, 2)):
+        Q, R = there.qr(torch.tensor(Y, device=DEVICE))
+        expected, factor = orthonormal.qr(Y)
+        np.testing.assert_allclose(there.host(Q), expected, atol=1e-8)
+        np.testing.assert_allclose(there.host(R), factor, atol=1e-8)
+        np.testing.assert_allclose(there.host(there.divided(Q @ R, R)), expected, atol=1e-4)
+    X = Iterate(orthonormal.qr(rng.standard_normal((40, 6)))[0])
+    Y = rng.standard_normal((40, 6)) + 20 * X.values
+    tensor = torch.tensor(Y, device=DEVICE)
+    for sigma in (0.0, 0.5):
+        for found, expected in (
+            (there.leading(tensor, 3, sigma), orthonormal.leading(Y, 3, sigma)),
+            (
+                there.ritz(
+                    GpuIterate(torch.tensor(X.values, device=DEVICE), 20), torch.tensor(Y, device=DEVICE), 3, sigma
+                ),
+                orthonormal.ritz(X.values, Y, 3, sigma),
+            ),
+        ):
+            np.testing.assert_allclose(there.host(found[0]), expected[0], atol=1e-9)
+            np.testing.assert_allclose(found[1], expected[1], rtol=1e-9)
+
+
+@pytest.mark.statistical
+def test_the_noise_is_the_curators(ratings, rng):
+    unit = Interaction(6)
+    X = Iterate(np.linalg.qr(rng.standard_normal((80, 16)))[0])
+    source, ledger = as_source(GpuRows(ratings), unit, None, None), Ledger(BUDGET)
+    answer = source.answer(X, 0.8, ledger, "product")
+    query = Product(unit, X)
+    noise = answer.tensor.cpu().numpy() - query.evaluate(ratings)
+    (entry,) = ledger.entries
+    assert entry.sigma == pytest.approx(query.sensitivity / 0.8)
+    # 1,280 samples: off by so much with a probability below 1e-9.
+    assert abs(float(noise.std()) / entry.sigma - 1) < 6.5 / np.sqrt(2560)
+
+
+def test_a_product_that_fails_costs_nothing(ratings, monkeypatch):
+    source, ledger = as_source(GpuRows(ratings), Interaction(6), None, None), Ledger(BUDGET)
+    monkeypatch.setattr(GpuRows, "product", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        source.answer(Iterate(np.eye(80, 2)), 0.8, ledger, "product")
+    assert not ledger.entries
 
 
 def test_real_rows_are_refused(ratings):

@@ -1188,6 +1188,15 @@ def test_a_seed_before_anything_is_decided_is_not_taken():
         assert set(room.sum()) == {0, 1, 3, 4}
 
 
+def test_no_seed_is_shown_while_votes_are_missing():
+    """All have voted to leave 2 out, but for a long time the leader does not get to know."""
+    with Room(5) as room:
+        room.kill(2)
+        room.fault = losing((Kind.ACCEPTED,), until=60.0)
+        assert set(room.sum()) == {0, 1, 3, 4}
+        assert min(sent.time for sent in room.frames(Kind.SEED)) > 60.0
+
+
 def test_a_result_with_other_seeds_or_content_is_not_taken():
     """From the one who passes it on: peer 1 is told something else than what was decided, before the truth."""
     with Room(5) as room:
@@ -1368,6 +1377,19 @@ def test_a_content_that_one_has_voted_for_outlives_its_owner():
             assert set(found) == {1, 2, 3, 4}
             if votes == 4:
                 assert set(found.values()) == {b"0"}
+
+
+@pytest.mark.parametrize("what", ["sum", "content"])
+def test_what_only_one_peer_knows_to_be_decided_stays_decided(what):
+    """0 gets the votes of 1, 2 and 3, goes on with it and dies, and nobody hears of it; 4 has not voted."""
+    with Room(5) as room:
+        news = (Kind.DECIDED, Kind.RESULT) if what == "sum" else (Kind.DECIDED,)  # a content is needed for a vote
+        room.fault = _both(losing((Kind.PROPOSE,), sender=0, to=4), losing(news, sender=0))
+        room.later(1.0, room.kill, 0)
+        if what == "sum":
+            assert set(room.sum()) == {0}  # the others cannot have it, and know that
+        else:
+            assert room.same() == dict.fromkeys(range(5), b"0")
 
 
 # ---- the end

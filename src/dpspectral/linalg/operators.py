@@ -103,9 +103,12 @@ class BinaryGram:
 
     def widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
         """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same."""
+        return self.widths_for(float(np.abs(X).max()), _longest_column(X), shift)
+
+    def widths_for(self, top: float, column: float, shift: int) -> tuple[Any, Any]:
+        """The same, from the largest entry of X and the norm of its longest column."""
         d = np.arange(self.n + 1, dtype=np.float64)
-        top = float(np.abs(X).max())
-        sums = np.minimum(d * top, np.sqrt(d) * _longest_column(X))  # |r ᵀx_j| for d ones
+        sums = np.minimum(d * top, np.sqrt(d) * column)  # |r ᵀx_j| for d ones
         weighted = sums * self.weights
         _check_width(float(weighted.max()) + 2.0 ** (shift - 1), "a weighted row sum")
         entry = float((weighted * 2.0**-shift).max()) + 1

@@ -78,11 +78,16 @@ def leading(Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
     n, p = Y.shape
     Q, R = qr(Y)
     U, s, _ = scipy.linalg.svd(R, check_finite=False)
-    y = s[:rank] ** 2 - (n + p) * sigma**2
+    return signed(Q @ U[:, :rank]), shrunk(s[:rank], n, p, sigma)
+
+
+def shrunk(singular: Reals, n: int, p: int, sigma: float) -> Reals:
+    """Singular values of an n × p matrix without what noise added; 0 inside the noise."""
+    y = singular**2 - (n + p) * sigma**2
     edge = 2 * np.sqrt(n * p) * sigma**2
     inside = np.sqrt(np.maximum(y**2 - edge**2, 0.0))
     values: Reals = np.where(y > edge, np.sqrt(np.maximum(y + inside, 0.0) / 2), 0.0)
-    return signed(Q @ U[:, :rank]), values
+    return values
 
 
 def ritz(X: Reals, Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
@@ -103,7 +108,7 @@ def ritz(X: Reals, Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
         X = np.hstack([X, Z])
     values, weights = scipy.linalg.eigh(T, check_finite=False)
     values, weights = values[::-1][:rank], weights[:, ::-1][:, :rank]
-    return signed(X @ weights), _lowered(values, n, p, sigma)
+    return signed(X @ weights), lowered(values, n, p, sigma)
 
 
 def _lifted(eigenvalue: Reals, n: int, p: int, sigma: float) -> Reals:
@@ -118,7 +123,7 @@ def _lifted(eigenvalue: Reals, n: int, p: int, sigma: float) -> Reals:
     return lifted
 
 
-def _lowered(values: Reals, n: int, p: int, sigma: float) -> Reals:
+def lowered(values: Reals, n: int, p: int, sigma: float) -> Reals:
     """The inverse of `_lifted` on its increasing branch; 0 for values below its least."""
     if sigma == 0:
         return np.maximum(values, 0.0)

@@ -49,6 +49,16 @@ class Iterate:
         return real
 
     @cached_property
+    def largest_entry(self) -> float:
+        """Of the integers."""
+        return float(np.abs(self.integers).max())
+
+    @cached_property
+    def longest_column(self) -> float:
+        """Norm of the longest column of the integers."""
+        return float(np.sqrt(np.max(np.einsum("ij,ij->j", self.integers, self.integers, dtype=np.float64))))
+
+    @cached_property
     def row_norms(self) -> NDArray[np.float64]:
         """ρ_i, largest first."""
         values = self.values

@@ -44,6 +44,7 @@ class PeerSums(Parties):
     """What a source knows about sums that peers make, wherever they are."""
 
     setup: PeerSetup
+    many = True
 
     def _begin_peers(self, setup: PeerSetup) -> None:
         self.setup = setup
