@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/dpspectral demo --out demo-report
 
 test: $(VENV)/.installed-test lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto  # a worker per core: more threads only get in each other's way
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal  # a worker per core: more threads only get in each other's way
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks
