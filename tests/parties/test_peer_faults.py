@@ -1014,6 +1014,22 @@ def test_who_does_not_lead_a_ballot_cannot_propose_or_prepare():
         assert not [sent for sent in room.frames(Kind.ACCEPTED, Kind.PROMISE) if sent.to == 4]
 
 
+def test_only_who_leads_can_stop_a_sum():
+    with Room(5) as room:
+        room.kill(2)
+
+        def stop():
+            for peer in (1, 3):
+                for ballot in (0, 1, 2, 3, 5, 6):
+                    room.tell(4, peer, Kind.STOP, 0, ballot, b"stop")  # 4 does not lead these
+            room.tell(1, 3, Kind.STOP, 0, 1, b"stop")  # 1 does, but it is over
+
+        for seconds in (14.0, 20.0, 25.0, 30.0):
+            room.later(seconds, stop)
+        assert set(room.sum()) == {0, 1, 3, 4}
+        assert room.now > 14.0
+
+
 def lie_that_gone(room, gone, *, then=lambda: None):
     """The leader of ballot 0, holding everything, claims that `gone` is not in it, and shows the votes it gets."""
 
