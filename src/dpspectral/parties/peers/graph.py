@@ -102,10 +102,10 @@ class PeerGraph:
         slack = 1e-9 * max(float(values[-1]), 1.0)
         return max(float(values[1]) - slack, 0.0) if len(values) > 1 else 0.0
 
-    def tree(self, members: Sequence[int], root: int) -> dict[int, int]:
+    def tree(self, members: Sequence[int], root: int, turn: int = 0) -> dict[int, int]:
         """Each member's parent on the way to the root: along edges, few children each, nearest first.
 
-        Members that no edge leads to hang on the root itself.
+        Members that no edge leads to hang on the root itself. Other turns give other trees.
         """
         left = set(members) - {root}
         parents: dict[int, int] = {}
@@ -113,7 +113,9 @@ class PeerGraph:
             queue = deque([root, *parents])
             while queue and left:
                 peer = queue.popleft()
-                near = [other for other in self._around[peer] if other in left][:branches]
+                around = self._around[peer]
+                first = turn * (1 + len(around) // 3) % len(around)
+                near = [other for other in around[first:] + around[:first] if other in left][:branches]
                 parents |= dict.fromkeys(near, peer)
                 left.difference_update(near)
                 queue.extend(near)

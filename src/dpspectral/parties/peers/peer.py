@@ -141,7 +141,7 @@ class Peer:
         for attempt in range(self.setup.retries + 1):
             before(attempt)
             try:
-                total, self.members = await self._take_part(Sum(self, self._next, asked, question))
+                total, self.members = await self._take_part(Sum(self, self._next, asked, question, attempt))
                 return total, len(self.members)
             except Abandoned:
                 if attempt == self.setup.retries:
@@ -331,5 +331,7 @@ class Peer:
         last = self._decisions.get(self._next - 1)
         leaders = {self.members[0]} | ({last.leader(last.promised)} if last is not None else set())
         waiting = leaders | {self.setup.tree(self.members, self.members[0]).get(self.me, self.me)}
+        if isinstance(last, Sum):
+            waiting.add(last.parent)
         for other in self.members if self.me in leaders else waiting:
             self.send(other, Kind.BEAT)

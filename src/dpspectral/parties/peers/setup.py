@@ -77,16 +77,17 @@ class PeerSetup:
         an edge must draw the same noise."""
         return 2.0 ** math.ceil(math.log2(question.share_deviation * math.sqrt(self.correlation.ratio)))
 
-    def tree(self, members: tuple[int, ...], root: int) -> dict[int, int]:
+    def tree(self, members: tuple[int, ...], root: int, turn: int = 0) -> dict[int, int]:
         """Each member's parent; the last few are remembered, because all ask for the same."""
-        if (members, root) not in self._trees:
+        key = (members, root, turn)
+        if key not in self._trees:
             if len(self._trees) > 64:
                 self._trees.clear()
-            self._trees[members, root] = self.graph.tree(members, root)
-        return self._trees[members, root]
+            self._trees[key] = self.graph.tree(members, root, turn)
+        return self._trees[key]
 
     @cached_property
-    def _trees(self) -> dict[tuple[tuple[int, ...], int], dict[int, int]]:
+    def _trees(self) -> dict[tuple[tuple[int, ...], int, int], dict[int, int]]:
         return {}
 
     @cached_property

@@ -44,11 +44,12 @@ class LeftOut(Aborted):
 class Sum(Decision):
     """This peer's part in one sum."""
 
-    def __init__(self, peer: Peer, number: int, question: Question, content: bytes) -> None:
+    def __init__(self, peer: Peer, number: int, question: Question, content: bytes, attempt: int = 0) -> None:
         self.question, self.deviation = question, peer.setup.edge_deviation(question)
         facts = struct.pack(">IId", question.bits, question.size, self.deviation)
         super().__init__(peer, number, digest(content + facts))
-        self._tree = self.setup.tree(self.members, self.members[0])
+        # Another attempt takes another tree: who left together with its parent may have another parent there.
+        self._tree = self.setup.tree(self.members, self.members[0], attempt)
         self._content = content
         self._over = False
         self.left = False  # the own part, or something made of it, has been sent to somebody
@@ -64,6 +65,11 @@ class Sum(Decision):
         self._seeds: Seeds = {}
         self._yielded: set[int] = set()  # who says itself that its part was not and will not be sent
         self._attached: dict[bytes, Seeds] = {}  # seeds that came with a result
+
+    @property
+    def parent(self) -> int:
+        """Of this peer; the root is its own."""
+        return self._tree.get(self.peer.me, self.peer.me)
 
     async def run(self) -> tuple[NDArray[np.int64], tuple[int, ...]]:
         """The sum, and whose parts are in it."""
