@@ -9,7 +9,19 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpspectral import BoundedRows, Budget, Interaction, NotPrivate, Party, Peers, User, decompose
+from dpspectral import (
+    BoundedRows,
+    Budget,
+    Interaction,
+    NotPrivate,
+    Party,
+    Peers,
+    PrivateCatalogue,
+    SecureSum,
+    User,
+    decompose,
+    power_method,
+)
 from dpspectral.cli import main
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger
@@ -183,3 +195,32 @@ def test_the_command_makes_a_store_and_fit_takes_it(tmp_path, ratings):
     text = CliRunner().invoke(main, ["store", str(tmp_path / "other"), "pairs.csv", "--items", "80"])
     assert "only Parquet" in text.output
     assert not (tmp_path / "other").exists()
+
+
+def test_only_decompose_counts_the_users_of_pairs_by_itself(tmp_path, ratings):
+    pairs = ratings.tocoo()
+    store = Store.from_pairs(tmp_path / "store", [(pairs.row, pairs.col)], 80)
+    ledger = Ledger(BUDGET)
+    with pytest.raises(ValueError, match="users is missing: an open floor"):
+        power_method(store, 3, unit=Interaction(), budget=BUDGET, catalogue=PrivateCatalogue(), ledger=ledger)
+    assert not ledger.entries
+    parties = [Party(store, UNIT) for _ in range(3)]
+    with pytest.raises(ValueError, match="users is missing"):
+        Peers(parties)
+    with pytest.raises(ValueError, match="users is missing"):
+        SecureSum(parties)
+    assert Peers(parties, users=2000).rows == 2000
+
+
+def test_a_store_is_checked_once_for_a_call_and_whole(tmp_path, ratings, monkeypatch):
+    pairs = ratings.tocoo()
+    store = Store.from_pairs(tmp_path / "store", [(pairs.row, pairs.col)], 80)
+    found = []
+    original = Store.enforced
+    monkeypatch.setattr(Store, "enforced", lambda self, unit: found.append(unit) or original(self, unit))
+    decompose(store, 3, Interaction(), BUDGET, method="power")
+    assert found == [Interaction()]
+    items = store.folder / "items.i4"
+    items.write_bytes(np.int32(-3).tobytes() + items.read_bytes()[4:])
+    with pytest.raises(ValueError, match="damaged"):  # also where only other columns are asked for
+        original(store.restricted(np.arange(40, 50)), UNIT)

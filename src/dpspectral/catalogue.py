@@ -112,12 +112,17 @@ def choose(
             f"PrivateCatalogue(items={config.items}) must be between rank={rank} and {source.n}, all items"
         )
     ledger.require(unit.relation, mu)  # all of it fits, or nothing is released
+    declared = source.rows if users is None else users
+    if unit.floor is None and declared is None:  # for Interaction it is public, unless rows come from a list of pairs
+        raise ValueError(
+            "users is missing: an open floor needs their number, which in a list of pairs is not public; declare one, "
+            'users=..., or let decompose(..., users="private") count them'
+        )
     popularity_mu, roots_mu = split(unit, config.share, mu)
     check_sigma(unit.popularity_rounding(source.n, source.shares).sensitivity / popularity_mu)  # refuse early
     if unit.floor is None:
         check_sigma(unit.root_degree_rounding(source.n, source.shares).sensitivity / roots_mu)
     popularity, noise_std = source.popularity(popularity_mu, ledger)
-    declared = source.rows if users is None else users
     public = declared if isinstance(unit, Interaction) else None
     kept = pick(popularity, unit, public, config, rank, mu, method, releases, largest)
     (kept,) = source.same(kept)
@@ -125,7 +130,7 @@ def choose(
     rest = mu * math.sqrt(1 - config.share)
     if unit.floor is None:
         roots = restricted.root_degrees(roots_mu, ledger)
-        assert declared is not None  # an open floor is Interaction's, where the number of users is public
+        assert declared is not None
         floor = pick_floor(popularity, kept, unit, declared, roots, rank, rest, releases)
         (agreed,) = source.same(np.array([floor]))
         unit = unit.with_floor(int(agreed[0]))

@@ -18,7 +18,7 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
-from dpspectral.rows import Rows
+from dpspectral.rows import Rows, checked
 from dpspectral.source import Source, as_source
 
 _SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
@@ -110,8 +110,9 @@ def decompose(
     checks.optional_integer("random_state", random_state, low=0)
     checks.optional_integer("threads", threads, low=1, high=1024)
     own_budget = ledger is None
-    if users is None and isinstance(data, Rows) and data.users_private:
-        users = "private"
+    if isinstance(data, Rows):
+        data = checked(data, unit)  # once, for the count and for what follows
+        users = "private" if users is None and data.users_private else users
     if isinstance(users, str):
         checks.choice("users", users, ("private",))
         users = None

@@ -55,10 +55,11 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """The number of rows (declared, public under the unit, or released), and the share of μ² it took."""
         if self.n_samples is not None:
             return self.n_samples, 0.0
+        rows = int(source.data.shape[0])
         if isinstance(source.unit, Interaction) or source.unit.neighbours == "replace":
-            return source.rows, 0.0
+            return rows, 0.0
         mu = budget.mu * math.sqrt(_COUNT_SHARE)
-        return private_count(source.rows, source.unit.relation, mu, ledger, source.noise), _COUNT_SHARE
+        return private_count(rows, source.unit.relation, mu, ledger, source.noise), _COUNT_SHARE
 
     def _iterate(self, source: Curator, mu: float, ledger: Ledger) -> Result:
         return run(

@@ -27,10 +27,11 @@ class Rows(ABC):
 
     shape: tuple[int, int]
     users_private = False  # rows are just the users who occur in a list of pairs: their number is not public
+    enforced_for: Unit | None = None  # the unit they have been checked for
 
     @abstractmethod
     def enforced(self, unit: Unit) -> Rows:
-        """The same rows, checked against what the unit assumes; raises before anything is released."""
+        """The same rows, checked against what the unit assumes and marked so; raises before anything is released."""
 
     def curator(self) -> type[Curator]:
         """Who releases sums over such rows."""
@@ -48,8 +49,10 @@ class Rows(ABC):
 
 
 def checked(data: Any, unit: Unit) -> Any:
-    """The data, if it is what the unit assumes."""
-    return data.enforced(unit) if isinstance(data, Rows) else unit.enforce(data)
+    """The data, if it is what the unit assumes. Rows elsewhere are read for that once, not for every call."""
+    if not isinstance(data, Rows):
+        return unit.enforce(data)
+    return data if data.enforced_for == unit else data.enforced(unit)
 
 
 def some_columns(rows: Any, columns: NDArray[np.int64]) -> Any:

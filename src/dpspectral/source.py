@@ -164,8 +164,6 @@ class Curator(Source):
     `centre` is a public vector subtracted from every row before it is clipped (BoundedRows only).
     """
 
-    rows: int
-
     def __init__(
         self,
         data: Any,
@@ -182,7 +180,8 @@ class Curator(Source):
         self.noise = chosen_noise(noise)
         self.data = checked(data, unit)
         self.n = int(self.data.shape[1])
-        self.rows = int(self.data.shape[0])
+        private = isinstance(self.data, Rows) and self.data.users_private
+        self.rows = None if private else int(self.data.shape[0])
         self.threads = threads
         self._options = {"threads": threads, "block_rows": block_rows}
         if centre is not None and not np.isfinite(centre).all():

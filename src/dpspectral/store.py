@@ -45,6 +45,7 @@ class Store(Rows):
     blocks: tuple[tuple[int, int], ...]  # users and entries of each
     columns: NDArray[np.int64] | None = None  # the ones that count, if not all
     users_private: bool = False
+    enforced_for: Unit | None = None
 
     @classmethod
     def open(cls, folder: Path | str) -> Self:
@@ -99,8 +100,8 @@ class Store(Rows):
         """A store of user-item pairs in any order; users are whole numbers or text. Repeated pairs are one."""
         scratch = Path(tempfile.mkdtemp(prefix=".pairs.", dir=Path(folder).resolve().parent))
         try:
-            count = _to_buckets(scratch, batches, items)
-            parts = (_grouped(scratch / str(k), items) for k in range(count))
+            _to_buckets(scratch, batches, items)
+            parts = (_grouped(scratch / str(k), items) for k in range(_BUCKETS))
             return cls.write(folder, parts, items, block, users_private=True)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -121,10 +122,11 @@ class Store(Rows):
     def enforced(self, unit: Unit) -> Store:
         if not isinstance(unit, PatternUnit):
             raise TypeError(f"a store of interactions goes with Interaction(...) or User(...), got {unit!r}")
-        for part in self.parts():
-            if not _sound(part.indptr, part.indices, self.shape[1]):
+        whole = self if self.columns is None else Store.open(self.folder)
+        for part in whole.parts():
+            if not _sound(part.indptr, part.indices, whole.shape[1]):
                 raise ValueError(f"{self.folder}: items out of range, or not increasing: the store is damaged")
-        return self
+        return replace(self, enforced_for=unit)
 
     def restricted(self, columns: NDArray[np.int64]) -> Store:
         return replace(self, columns=columns if self.columns is None else self.columns[columns],
@@ -266,7 +268,8 @@ def _bucket(users: NDArray[Any]) -> NDArray[np.int64]:
     return found[place]
 
 
-def _to_buckets(scratch: Path, batches: Batches, items: int) -> int:
+def _to_buckets(scratch: Path, batches: Batches, items: int) -> None:
+    """Files 0, 1, … of pairs; all of a user's are in one."""
     streams = [(scratch / str(k)).open("wb") for k in range(_BUCKETS)]
     try:
         for users, positions in batches:
@@ -285,7 +288,6 @@ def _to_buckets(scratch: Path, batches: Batches, items: int) -> int:
     finally:
         for stream in streams:
             stream.close()
-    return _BUCKETS
 
 
 def _grouped(bucket: Path, items: int) -> sp.csr_array:

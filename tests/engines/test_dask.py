@@ -77,6 +77,10 @@ def test_blocks_of_a_store_and_pairs_in_parquet(client, tmp_path, ratings):
     query = Popularity(UNIT, 80)
     for rows in (DaskRows(client, store), DaskRows(client, parquet, items=names)):
         assert np.array_equal(query.evaluate(rows.enforced(UNIT)), query.evaluate(ratings))
+    columns = np.arange(0, 80, 3)
+    part = DaskRows(client, store.restricted(columns)).enforced(UNIT)
+    query = Popularity(UNIT, len(columns))
+    assert np.array_equal(query.evaluate(part), query.evaluate(ratings[:, columns]))
     with pytest.raises(ValueError, match="more than one part"):
         DaskRows(client, [*parquet, parquet[0]], items=names).enforced(UNIT)
 
@@ -109,3 +113,12 @@ def test_bad_parts_are_refused_before_anything_is_released(client, files, tmp_pa
         DaskRows(client, [tmp_path / "counts.npz"], items=80).enforced(UNIT)
     with pytest.raises(ValueError, match="columns"):
         DaskRows(client, files, items=81).enforced(UNIT)
+
+
+def test_the_number_of_users_of_pairs_is_not_public_here_either(client, tmp_path, ratings):
+    pairs = ratings.tocoo()
+    np.savez(tmp_path / "pairs.npz", user=pairs.row, item=pairs.col)
+    store = Store.from_pairs(tmp_path / "store", [(pairs.row, pairs.col)], 80)
+    for rows in (DaskRows(client, [tmp_path / "pairs.npz"], items=80), DaskRows(client, store)):
+        result = decompose(rows, 3, Interaction(), BUDGET, method="power")
+        assert any("number of users" in entry.what for entry in result.ledger.entries)

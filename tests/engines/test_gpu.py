@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
     pytest.skip("needs torch and triton: pip install 'dpspectral[gpu]'", allow_module_level=True)
@@ -63,6 +64,17 @@ def test_other_queries_and_columns_have_the_bits_of_the_cpu(ratings, rng):
         n = expected.shape[1]
         for query in (Popularity(unit, n), ItemMatrix(unit, n), RootDegrees(unit, n), Users(unit, n)):
             assert np.array_equal(query.evaluate(found), query.evaluate(expected)), query
+
+
+def test_counts_are_ones(ratings, rng):
+    """The values of checked data are not read, whatever they are."""
+    unit = Interaction(6, binarize=True)
+    part = ratings[:60]
+    counts = sp.csr_array((rng.integers(1, 9, size=part.nnz), part.indices, part.indptr), shape=part.shape)
+    rows = GpuRows(counts, block_users=32).enforced(unit)
+    X = Iterate(np.linalg.qr(rng.standard_normal((80, 2)))[0])
+    for query in (Popularity(unit, 80), ItemMatrix(unit, 80), RootDegrees(unit, 80), Users(unit, 80), Product(unit, X)):
+        assert np.array_equal(query.evaluate(rows), query.evaluate(part)), query
 
 
 def test_users_and_items_without_entries(rng):

@@ -15,6 +15,7 @@ All of one user's interactions must be in one part. For lists of pairs that is c
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -75,12 +76,12 @@ class DaskRows(Rows):
     ) -> None:
         self._client, self._min_rating = client, min_rating
         self._columns: NDArray[np.int64] | None = None
-        self._unit: Unit | None = None
         self._items: str | list[str]
         self._parts: list[Part]
         if isinstance(parts, Store):
             self._parts = [(str(parts.folder), number) for number in range(len(parts.blocks))]
             self._items, n = str(parts.shape[1]), parts.shape[1]
+            self._columns, self.users_private = parts.columns, parts.users_private
         else:
             if items is None:
                 raise ValueError("items is missing: the public catalogue, a number or a list of names")
@@ -101,26 +102,21 @@ class DaskRows(Rows):
                 "some users occur in more than one part; their interactions must be together: group them by user "
                 "first, say with Store.from_parquet(...)"
             )
-        checked = self._copy()
+        checked = copy.copy(self)
         checked.shape = (sum(count for count, _ in found), self.shape[1])
-        checked._unit, checked.users_private = unit, len(users) > 0
+        checked.enforced_for, checked.users_private = unit, self.users_private or len(users) > 0
         return checked
 
     def restricted(self, columns: NDArray[np.int64]) -> DaskRows:
-        part = self._copy()
+        part = copy.copy(self)
         part._columns = columns if self._columns is None else self._columns[columns]
         part.shape = (self.shape[0], len(columns))
         return part
 
-    def _copy(self) -> DaskRows:
-        other = object.__new__(DaskRows)
-        other.__dict__.update(self.__dict__)
-        return other
-
     def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> NDArray[np.int64]:
-        assert self._unit is not None, "the curator checks rows first"
+        assert self.enforced_for is not None, "the curator checks rows first"
         options["threads"] = 1  # a worker has as many threads as its owner gave it
-        asked = _Asked(query, self._unit, self._columns, options)
+        asked = _Asked(query, self.enforced_for, self._columns, options)
         for attempt in range(_RETRIES + 1):
             try:
                 return self._evaluate(asked, progress)

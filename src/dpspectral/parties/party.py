@@ -21,7 +21,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit, SymmetricUpdate, Unit
-from dpspectral.rows import checked, some_columns
+from dpspectral.rows import Rows, checked, some_columns
 from dpspectral.source import chosen_noise, restarted
 
 
@@ -58,6 +58,11 @@ class Party:
     def users(self) -> int:
         """How many rows there are; whether that may be told is the unit's business."""
         return int(self._data.shape[0])
+
+    @property
+    def users_private(self) -> bool:
+        """Whether rows are just the users who occur in a list of pairs."""
+        return isinstance(self._data, Rows) and self._data.users_private
 
     def answer(self, question: bytes, setup: Shares) -> tuple[NDArray[np.int64], int, object]:
         """Its sum with its noise share, charged; the receipt is the number of the ledger's entry."""

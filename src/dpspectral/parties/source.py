@@ -89,8 +89,8 @@ class Parties(Source):
         return part
 
 
-def same_kind(parties: Sequence[Party], users: int | None) -> tuple[Party, int]:
-    """The first of some parties that agree on everything, and how many rows they hold."""
+def same_kind(parties: Sequence[Party], users: int | None) -> tuple[Party, int | None]:
+    """The first of some parties that agree on everything, and how many rows they hold, where that may be told."""
     if not all(isinstance(party, Party) for party in parties):
         raise TypeError("parties must be Party(data, unit) objects")
     if len(parties) < 3:
@@ -106,4 +106,4 @@ def same_kind(parties: Sequence[Party], users: int | None) -> tuple[Party, int]:
     checks.optional_integer("users", users, low=1)
     if users is not None and counted > users:
         raise ValueError(f"users={users} were declared, but the parties hold more rows")
-    return first, counted
+    return first, None if any(party.users_private for party in parties) else counted

@@ -47,11 +47,15 @@ class GpuRows(Rows):
     def enforced(self, unit: Unit) -> GpuRows:
         if not isinstance(unit, PatternUnit):
             raise TypeError(f"rows on a GPU are 0/1 data, for Interaction(...) or User(...); got {unit!r}")
-        checked = unit.enforce(self._data)
-        return GpuRows(sp.csr_array(checked), device=self.device, block_users=self._block_users)
+        return self._with(sp.csr_array(unit.enforce(self._data)), unit)
 
     def restricted(self, columns: NDArray[np.int64]) -> GpuRows:
-        return GpuRows(self._data[:, columns], device=self.device, block_users=self._block_users)
+        return self._with(self._data[:, columns], self.enforced_for)
+
+    def _with(self, data: Any, enforced_for: Unit | None) -> GpuRows:
+        other = GpuRows(data, device=self.device, block_users=self._block_users)
+        other.enforced_for = enforced_for
+        return other
 
     @property
     def blocks(self) -> list[Block]:
@@ -121,7 +125,8 @@ class GpuRows(Rows):
         pieces = range(0, max(int(table.max()).bit_length(), 1), 20)
         for start in range(0, self.shape[0], _DENSE_BLOCK):
             rows = self._data[start : start + _DENSE_BLOCK]
-            dense = torch.from_numpy(rows.toarray().astype(np.float64)).to(self.device)
+            # Stored entries are the ones; with binarize their values are counts.
+            dense = torch.from_numpy((rows.toarray() != 0).astype(np.float64)).to(self.device)
             mine = weights[torch.from_numpy(np.diff(rows.indptr).astype(np.int64)).to(self.device)]
             for low in pieces:
                 part = ((mine >> low) & piece).to(torch.float64)
