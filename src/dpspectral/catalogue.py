@@ -139,6 +139,17 @@ def choose(
     return Chosen(restricted, found, rest)
 
 
+def catalogue_by_name(given: str | float) -> PrivateCatalogue | str | None:
+    """A catalogue as commands and files name it: "auto", "none" or a share of the budget."""
+    if given in ("auto", "none"):
+        return "auto" if given == "auto" else None
+    try:
+        share = float(given)
+    except (TypeError, ValueError):
+        raise ValueError(f'catalogue must be "auto", "none" or a share of the budget, got {given!r}') from None
+    return PrivateCatalogue(share=share)
+
+
 def split(unit: PatternUnit, share: float, mu: float) -> tuple[float, float]:
     """What a catalogue's part of μ buys: μ of the popularity and of Σ√d (0 where the floor is given)."""
     spent = mu * math.sqrt(share)

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, row_blocks, silent
 from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.noise import check_sigma
+from dpspectral.privacy.release import Release
 from dpspectral.privacy.units import (
     ROUNDING_LOSS,
     ROW_BITS,
@@ -91,6 +93,11 @@ class Query(ABC):
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
         """The same, for rows in memory."""
 
+    def entry(self, what: str, mu: float, private: bool = True) -> Release:
+        """What a ledger is told before the sum is released with noise to match μ."""
+        sigma = check_sigma(self.sensitivity / mu)
+        return Release(what, self.unit.relation, self.sensitivity, sigma, self.scale, private)
+
     @property
     def deviations(self) -> list[tuple[int, float]]:
         """How many numbers take which part of σ, in order."""
@@ -138,8 +145,7 @@ class Product(_OnGrid):
         return self.X.shape
 
     def largest(self, users: int) -> float:
-        integers = self.X.integers.astype(np.float64)
-        top, column = float(np.abs(integers).max()), math.sqrt(float((integers**2).sum(axis=0).max()))
+        top, column = self.X.largest_entry, self.X.longest_column
         fraction = 2.0**-self.rounding.shift
         if isinstance(self.unit, PatternUnit):
             d = np.arange(self.X.shape[0] + 1)

@@ -18,8 +18,8 @@ from dpspectral.algebra import NUMPY, Algebra
 from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
 from dpspectral.linalg.operators import Operator, Progress, silent
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.privacy.ledger import Ledger, Release
-from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise, check_sigma
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
 from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
 from dpspectral.rows import Rows, checked, some_columns
@@ -195,14 +195,16 @@ class Curator(Source):
     def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         if isinstance(query, Product) and self.centre is not None:
             query = replace(query, centre=self.centre)
-        sigma = check_sigma(query.sensitivity / mu)
+        entry = query.entry(what, mu, self.noise.private)
         total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
-        ledger.charge(Release(what, self.unit.relation, query.sensitivity, sigma, query.scale, self.noise.private))
+        ledger.charge(entry)
         if query.deviations == [(total.size, 1.0)]:
-            total += self.noise.rounded_gaussian(sigma, total.shape)
+            total += self.noise.rounded_gaussian(entry.sigma, total.shape)
         else:
-            query.add_noise(total, lambda deviation, count: self.noise.rounded_gaussian(deviation, (count,)), sigma)
-        return Answer(total, query.scale, sigma)
+            query.add_noise(
+                total, lambda deviation, count: self.noise.rounded_gaussian(deviation, (count,)), entry.sigma
+            )
+        return Answer(total, query.scale, entry.sigma)
 
     def restricted(self, columns: NDArray[np.int64]) -> Curator:
         part = copy.copy(self)

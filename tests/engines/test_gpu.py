@@ -156,7 +156,7 @@ def test_the_noise_is_the_curators(ratings, rng):
     source, ledger = as_source(GpuRows(ratings), unit, None, None), Ledger(BUDGET)
     answer = source.answer(X, 0.8, ledger, "product")
     query = Product(unit, X)
-    noise = answer.tensor.cpu().numpy() - query.evaluate(ratings)
+    noise = answer.integers.cpu().numpy() - query.evaluate(ratings)
     (entry,) = ledger.entries
     assert entry.sigma == pytest.approx(query.sensitivity / 0.8)
     # 1,280 samples: off by so much with a probability below 1e-9.

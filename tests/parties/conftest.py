@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpspectral import NotPrivate, Party
+from dpspectral import Interaction, NotPrivate, Party, User
 from dpspectral.parties import simulated
 
 
@@ -18,3 +18,20 @@ def same_noise(monkeypatch):
     return lambda rows, unit: [
         Party(rows[start : start + 34], unit, noise=NotPrivate(100 + k)) for k, start in enumerate(range(0, 300, 34))
     ]
+
+
+@pytest.fixture(
+    params=[
+        (Interaction(6), {"method": "power", "catalogue": None}),
+        (Interaction(), {"method": "power"}),
+        (Interaction(), {"method": "dense"}),
+        (Interaction(6, neighbours="replace"), {"method": "power", "iterations": 3, "oversampling": 0}),
+        (Interaction(6, neighbours="replace"), {"method": "power", "iterations": 3, "momentum": 0.5}),
+        (User(4), {"method": "power"}),
+        (User(4, neighbours="replace"), {"method": "dense"}),
+    ],
+    ids=str,
+)
+def released(request):
+    """A unit, and what is released about it."""
+    return request.param

@@ -71,19 +71,8 @@ def killing(victims, kind=Kind.OFFER):
 # The curator's result
 
 
-@pytest.mark.parametrize(
-    ("unit", "options"),
-    [
-        (Interaction(6), {"method": "power", "catalogue": None}),
-        (Interaction(), {"method": "power"}),
-        (Interaction(), {"method": "dense"}),
-        (Interaction(6, neighbours="replace"), {"method": "power", "iterations": 3, "momentum": 0.5}),
-        (User(4), {"method": "power"}),
-        (User(4, neighbours="replace"), {"method": "dense"}),
-    ],
-    ids=str,
-)
-def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same_noise, unit, options):
+def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same_noise, released):
+    unit, options = released
     users = {"users": 300} if unit.relation == "user/add-remove" else {}
     peers = Peers(same_noise(ratings, unit), degree=6, collusion=2, drop_tolerance=1, **users)
     curator = SimulatedSum(ratings, unit, setup=peers.setup, noise=NotPrivate(0))

@@ -60,19 +60,8 @@ def losing(stages, parties):
 # The curator's result
 
 
-@pytest.mark.parametrize(
-    ("unit", "options"),
-    [
-        (Interaction(6), {"method": "power", "catalogue": None}),
-        (Interaction(), {"method": "power"}),
-        (Interaction(), {"method": "dense"}),
-        (Interaction(6, neighbours="replace"), {"method": "power", "iterations": 3, "oversampling": 0}),
-        (User(4), {"method": "power"}),
-        (User(4, neighbours="replace"), {"method": "dense"}),
-    ],
-    ids=str,
-)
-def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same_noise, unit, options):
+def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same_noise, released):
+    unit, options = released
     users = {"users": 300} if unit.relation == "user/add-remove" else {}
     parties = SecureSum(same_noise(ratings, unit), **users)
     curator = SimulatedSum(ratings, unit, parties=9, noise=NotPrivate(0))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.catalogue import PrivateCatalogue, catalogue_by_name
 from dpspectral.cli.common import DELTA, EPSILON, HEADER, LEDGER, MIN_RATING, check_out, ledger_words, open_ledger
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
@@ -176,10 +176,8 @@ class Asked:
 
 
 def _catalogue(text: str) -> PrivateCatalogue | str | None:
-    if text in ("auto", "none"):
-        return "auto" if text == "auto" else None
     try:
-        return PrivateCatalogue(share=float(text))
+        return catalogue_by_name(text)
     except ValueError as error:
         raise click.UsageError(
             f"--catalogue takes auto, none or a share between 0.0001 and 0.9, got {text!r}"

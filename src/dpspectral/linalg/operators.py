@@ -24,6 +24,7 @@ Progress = Callable[[float], None]  # called with the finished fraction of one p
 
 _TILE = 64  # columns at a time: X and Y tiles stay in the cache
 _BLOCK_BYTES = 1 << 22
+NARROW = 2.0**31 - 1  # what is below fits 32 bits
 
 
 def silent(_: float) -> None:
@@ -103,10 +104,14 @@ class BinaryGram:
 
     def widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
         """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same."""
-        return self.widths_for(float(np.abs(X).max()), _longest_column(X), shift)
+        sums, _, result = self.reach(float(np.abs(X).max()), _longest_column(X), shift)
+        return np.int32 if sums < NARROW else np.int64, np.int32 if result < NARROW else np.int64
 
-    def widths_for(self, top: float, column: float, shift: int) -> tuple[Any, Any]:
-        """The same, from the largest entry of X and the norm of its longest column."""
+    def reach(self, top: float, column: float, shift: int) -> tuple[float, float, float]:
+        """How large a row sum, one user's share and the result can get; raises where 64 bits are not enough.
+
+        X has this largest entry, and this norm of its longest column.
+        """
         d = np.arange(self.n + 1, dtype=np.float64)
         sums = np.minimum(d * top, np.sqrt(d) * column)  # |r ᵀx_j| for d ones
         weighted = sums * self.weights
@@ -114,8 +119,7 @@ class BinaryGram:
         entry = float((weighted * 2.0**-shift).max()) + 1
         result = self.rows.shape[0] * entry
         _check_width(result, "the product")
-        narrow = 2.0**31 - 1
-        return np.int32 if float(sums.max()) < narrow else np.int64, np.int32 if result < narrow else np.int64
+        return float(sums.max()), entry, result
 
     def _pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
         """indptr and indices of some rows."""

@@ -21,7 +21,6 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Release
-from dpspectral.privacy.noise import check_sigma
 from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
 from dpspectral.queries import ItemMatrix, Popularity, Product, Query, RootDegrees, RowSum, Users
 
@@ -71,9 +70,7 @@ class Question:
     @cached_property
     def release(self) -> Release:
         """What a party writes into its ledger."""
-        query = self.query
-        sigma = check_sigma(query.sensitivity / self.mu)
-        return Release(self.what, query.unit.relation, query.sensitivity, sigma, query.scale)
+        return self.query.entry(self.what, self.mu)
 
     @property
     def share_deviation(self) -> float:

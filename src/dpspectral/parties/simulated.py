@@ -21,8 +21,8 @@ from dpspectral.linalg.operators import Progress, silent
 from dpspectral.parties.question import Shares
 from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger, Release
-from dpspectral.privacy.noise import Noise, NotPrivate, check_sigma
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.noise import Noise, NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.queries import Product, Query
 from dpspectral.source import Answer, Curator, restarted
@@ -70,11 +70,10 @@ class SimulatedSum(Curator):
     def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         if isinstance(query, Product) and self.centre is not None:
             raise ValueError("a centre is subtracted by a curator only")
-        sigma = check_sigma(query.sensitivity / mu)
+        entry = query.entry(f"{what} (simulated parties)", mu, self.noise.private)
         total = query.evaluate(self.data, progress, **self._options)
-        relation, private = self.unit.relation, self.noise.private
-        ledger.charge(Release(f"{what} (simulated parties)", relation, query.sensitivity, sigma, query.scale, private))
-        share = sigma * math.sqrt(self._variance)
+        ledger.charge(entry)
+        share = entry.sigma * math.sqrt(self._variance)
         query.add_noise(
             total, lambda deviation, count: sum_of_shares(self.noise, deviation, self.survivors, count), share
         )

@@ -12,7 +12,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.catalogue import catalogue_by_name
 from dpspectral.decompose import decompose
 from dpspectral.engines.catalogue import catalogue_digest
 from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
@@ -59,8 +59,7 @@ def run(grid: Grid, config: dict[str, Any]) -> None:
     for name, kind in (("iterations", int), ("oversampling", int), ("method", str)):
         if name in config:
             options[name] = kind(config[name])
-    if (share := config.get("catalogue", "auto")) != "auto":
-        options["catalogue"] = None if share == "none" else PrivateCatalogue(float(share))
+    options["catalogue"] = catalogue_by_name(config.get("catalogue", "auto"))
     told = {"last": ""}
 
     def tell(text: str, _fraction: float) -> None:

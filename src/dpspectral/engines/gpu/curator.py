@@ -7,7 +7,6 @@ made side by side. If the product fails, nothing was released, and the charge is
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,22 +14,17 @@ import torch
 from dpspectral.engines.gpu.algebra import GpuAlgebra
 from dpspectral.engines.gpu.rows import GpuRows
 from dpspectral.linalg.operators import Progress, silent
-from dpspectral.privacy.ledger import Ledger, Release
-from dpspectral.privacy.noise import check_sigma
+from dpspectral.privacy.ledger import Ledger
 from dpspectral.queries import Product, Query
 from dpspectral.source import Answer, Curator
 
 
-@dataclass(frozen=True)
 class GpuAnswer(Answer):
-    """A released product that stays on the GPU until somebody asks for its integers."""
-
-    tensor: torch.Tensor | None = None
+    """A released product whose integers are a tensor: they stay on the GPU."""
 
     @property
     def values(self) -> Any:
-        assert self.tensor is not None
-        return self.tensor.double() * self.scale
+        return self.integers.double() * self.scale  # type: ignore[attr-defined]
 
 
 class GpuCurator(Curator):
@@ -43,11 +37,10 @@ class GpuCurator(Curator):
     def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
         if not isinstance(query, Product):
             return super().release(query, mu, ledger, what, progress)
-        sigma = check_sigma(query.sensitivity / mu)
-        entry = Release(what, self.unit.relation, query.sensitivity, sigma, query.scale, self.noise.private)
+        entry = query.entry(what, mu, self.noise.private)
         number = ledger.charge(entry)
         with ThreadPoolExecutor(1) as aside:
-            noise = aside.submit(self.noise.rounded_gaussian, sigma, query.shape)
+            noise = aside.submit(self.noise.rounded_gaussian, entry.sigma, query.shape)
             try:
                 total = self.data.product(query)
             except BaseException:
@@ -56,4 +49,4 @@ class GpuCurator(Curator):
                 raise
             total += torch.from_numpy(noise.result()).to(total.device)
         progress(1.0)
-        return GpuAnswer(None, query.scale, sigma, total)  # type: ignore[arg-type]
+        return GpuAnswer(total, query.scale, entry.sigma)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpspectral.engines.gpu.iterate import GpuIterate
 from dpspectral.engines.gpu.kernels import Block, block_of, gram_product
-from dpspectral.linalg.operators import BinaryGram, Progress, silent
+from dpspectral.linalg.operators import NARROW, BinaryGram, Progress, silent
 from dpspectral.privacy.units import PatternUnit, Unit
 from dpspectral.queries import ItemMatrix, Popularity, Product, Query
 from dpspectral.rows import Rows
@@ -91,22 +91,14 @@ class GpuRows(Rows):
         unit, X = query.unit, query.X
         assert isinstance(unit, PatternUnit)
         table, shift = unit.table(X), query.rounding.shift
-        top, column = X.largest_entry, X.longest_column
-        sums, result = BinaryGram(self._data, table).widths_for(top, column, shift)
+        sums, share, _ = BinaryGram(self._data, table).reach(X.largest_entry, X.longest_column, shift)
         integers = X.tensor if isinstance(X, GpuIterate) else self._here(X.integers)
         return gram_product(
-            self.blocks, self._here(table), integers, shift, narrow_sums=sums is np.int32,
-            narrow_shares=result is np.int32 or self._narrow(top, column, table, shift),
-        )  # fmt: skip
+            self.blocks, self._here(table), integers, shift, narrow_sums=sums < NARROW, narrow_shares=share < NARROW
+        )
 
     def _here(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.tensor(array, device=self.device)
-
-    def _narrow(self, top: float, column: float, table: NDArray[np.int64], shift: int) -> bool:
-        """Whether one user's share fits 32 bits (a sum over users may not)."""
-        d = np.arange(self.shape[1] + 1, dtype=np.float64)
-        sums = np.minimum(d * top, np.sqrt(d) * column)
-        return float((sums * table * 2.0**-shift).max()) + 1 < 2.0**31 - 1
 
     def _popularity(self, query: Popularity) -> NDArray[np.int64]:
         table = self._here(query.rounding.table)

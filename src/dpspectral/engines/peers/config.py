@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpspectral.catalogue import PrivateCatalogue
+from dpspectral.catalogue import PrivateCatalogue, catalogue_by_name
 from dpspectral.engines.peers.transport import Address, check_public
 from dpspectral.parties.peers.graph import PeerGraph
 from dpspectral.parties.peers.setup import PeerSetup
@@ -79,6 +79,9 @@ class Config:
     unit: Unit
     budget: Budget
     setup: PeerSetup
+    catalogue: PrivateCatalogue | str | None
+    patience: float
+    limit: float
     listen: str | None = None
     seed: int | None = None  # reproducible noise, for tests
 
@@ -124,8 +127,11 @@ class Config:
         checks.choice("method", run.get("method", "auto"), ("auto", "dense", "power"))
         for name in ("iterations", "oversampling"):
             checks.optional_integer(name, run.get(name), low=0 if name == "oversampling" else 1)
-        _catalogue(run)
-        if not 0 < checks.real("patience", run.get("patience", 10.0), low=0) < checks.real("limit", _limit(run), low=0):
+        catalogue = run.get("catalogue", "auto")
+        if not isinstance(catalogue, float) and catalogue not in ("auto", "none"):
+            raise ValueError(f'catalogue must be "auto", "none" or a share of the budget, got {catalogue!r}')
+        patience, limit = checks.real("patience", run.get("patience", 10.0), low=0), run.get("limit", 600.0)
+        if not 0 < patience < checks.real("limit", limit, low=0):
             raise ValueError("patience must be shorter than limit")
         graph = PeerGraph.regular(len(known), run.get("degree", DEGREE), run.get("seed", 0))
         # Whoever wrote the seed may know who colludes, so the worst case counts.
@@ -136,7 +142,8 @@ class Config:
         places = {name: folder / str(found[name]) for name in ("data", "items", "ledger", "key", "out")}
         return cls(
             folder, str(found["name"]), **places, run=run, peers=known, unit=unit,
-            budget=Budget(run["epsilon"], run["delta"]), setup=setup,
+            budget=Budget(run["epsilon"], run["delta"]), setup=setup, catalogue=catalogue_by_name(catalogue),
+            patience=float(patience), limit=float(limit),
             listen=found.get("listen"), seed=found.get("not_private_seed"),
         )  # fmt: skip
 
@@ -144,33 +151,7 @@ class Config:
     def me(self) -> int:
         return [one.name for one in self.peers].index(self.name)
 
-    @property
-    def patience(self) -> float:
-        return float(self.run.get("patience", 10.0))
-
-    @property
-    def limit(self) -> float:
-        return float(_limit(self.run))
-
-    @property
-    def catalogue(self) -> PrivateCatalogue | str | None:
-        return _catalogue(self.run)
-
     def agreement(self, items_digest: str) -> bytes:
         """What has to be the same for all."""
         peers = [[one.name, one.address, one.key] for one in self.peers]
         return json.dumps([self.run, peers, items_digest], sort_keys=True).encode()
-
-
-def _catalogue(run: dict[str, Any]) -> PrivateCatalogue | str | None:
-    given = run.get("catalogue", "auto")
-    if given in ("auto", "none"):
-        return "auto" if given == "auto" else None
-    if not isinstance(given, float):
-        raise ValueError(f'catalogue must be "auto", "none" or a share of the budget, got {given!r}')
-    return PrivateCatalogue(share=given)
-
-
-def _limit(run: dict[str, Any]) -> float:
-    limit: float = run.get("limit", 600.0)
-    return limit

@@ -59,6 +59,11 @@ class OnePeer(PeerSums):
         self._begin_peers(peer.setup)
         self._begin(peer.setup, party.unit, party.n, users, None, party.noise.private)
 
+    @property
+    def public_seed(self) -> int:
+        """The same for all, and new in every run."""
+        return int.from_bytes(self._peer.run[:4], "big")
+
     def _sum(
         self, question: Question, content: bytes, entry: Release, ledger: Ledger, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
@@ -143,5 +148,5 @@ def _decompose(config: Config, source: OnePeer, tell: Callable[[str, float], Non
     return decompose(
         source, run["rank"], config.unit, config.budget, method=run.get("method", "auto"), catalogue=config.catalogue,
         iterations=run.get("iterations"), oversampling=run.get("oversampling"), users="private" if pattern else None,
-        random_state=int.from_bytes(source._peer.run[:4], "big"), progress=tell,
+        random_state=source.public_seed, progress=tell,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -132,7 +133,7 @@ class Sum(Decision):
 
     async def _offer(self) -> None:
         """To the parent, until a ballot begins."""
-        with self.peer.repeating(lambda: self.send(self._tree[self.peer.me], Kind.OFFER, 0, self.about)):
+        with self.peer.repeating(lambda: self.send(self.parent, Kind.OFFER, 0, self.about)):
             self._send_block()  # if it has been asked for already
             while not (self.promised or self.settled or self.peer.silent(self.members[0], self.began)):
                 self.check_limit()
@@ -147,7 +148,7 @@ class Sum(Decision):
 
     def _on_pull(self, sender: int, frame: Frame) -> None:
         """The parent asks, or the leader of the ballot this peer has promised; nobody else."""
-        asks = self.leader(frame.ballot) if frame.ballot else self._tree.get(self.peer.me)
+        asks = self.leader(frame.ballot) if frame.ballot else self.parent
         if sender != asks or frame.ballot != self.promised or bytes(frame.body) != self.about:
             raise Refused("a request of somebody who has no business here")
         self._wanted_by = (sender, frame.ballot)
@@ -190,9 +191,12 @@ class Sum(Decision):
         self._frozen = True
 
     def state(self) -> State:
-        voted, value = self.vote or (-1, None)
-        has = value is not None and value.result in self.results
-        return State(voted, value, frozenset(self.ballots), self._block, frozenset(self._seen | self._pulled), has)
+        return replace(super().state(), block=self._block, seen=frozenset(self._touched))
+
+    @property
+    def _touched(self) -> set[int]:
+        """Whose parts this peer received, or asked for and may receive."""
+        return self._seen | self._pulled
 
     def may_vote(self, value: Value) -> None:
         if value.kind == ABANDON:
@@ -201,7 +205,7 @@ class Sum(Decision):
             raise Refused("a value about something else: the peers do not compute the same thing")
         if not self._tolerable(value.out):
             raise Refused("too many would be left out")
-        if value.out & (self._seen | self._pulled) or (self.peer.me in value.out and self.left):
+        if value.out & self._touched or (self.peer.me in value.out and self.left):
             raise Refused("somebody would be left out whose part has been seen")
 
     def _tolerable(self, out: Ids) -> bool:
@@ -276,7 +280,7 @@ class Sum(Decision):
         """Show the leader the seeds shared with who is out, and is silent or agrees."""
         for one in gone:
             silent = one in self._yielded or self.peer.silent_since(one, asked)
-            if silent and one not in self._seen | self._pulled:
+            if silent and one not in self._touched:
                 seed = self.peer.edge_seed(one, self.number)
                 self._seeds[self.peer.me, one] = (seed, self.peer.sign(self._label(self.peer.me, one, seed)))
         self.reminded()
@@ -367,8 +371,9 @@ class Sum(Decision):
         if self.complete or self.settled is None:
             return
         ballot, value = self.settled
-        if value.kind == SUM and not (self.peer.me in value.out and not self.left):
-            # (Who was left out although its part was sent stays, so that its neighbours hear that it is there.)
+        # Who was left out although its part was sent stays, so that its neighbours hear that it is there.
+        yields = self.peer.me in value.out and not self.left
+        if value.kind == SUM and not yields:
             if value.result not in self.results:
                 return
             needed = self._needed(value)
