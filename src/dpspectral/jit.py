@@ -8,9 +8,9 @@ from typing import Any
 import numba
 
 
-def jit(function: Callable[..., Any]) -> Any:
+def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Compile without the interpreter lock."""
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:  # no writable place for the cache: compile anew in every process
-        return numba.njit(nogil=True)(function)
+        return numba.njit(nogil=True, **options)(function)

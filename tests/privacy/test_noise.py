@@ -11,6 +11,7 @@ from scipy import stats
 from scipy.special import ndtri
 
 from dpspectral.privacy import noise as module
+from dpspectral.privacy import quantile
 from dpspectral.privacy.noise import NotPrivate, SecureNoise
 
 ALARM = 4e-7  # for each comparison; no test makes more than two
@@ -89,7 +90,7 @@ def test_seeded_noise_is_reproducible_and_marked():
 def test_high_precision_decision_agrees_with_the_fast_path(monkeypatch, sigma):
     """Everything declared doubtful: bits and results must be those of the fast path, where that is certain."""
     fast = NotPrivate(4).rounded_gaussian(sigma, (1000,))
-    monkeypatch.setattr(module, "_QUANTILE_ERROR", 1e9)
+    monkeypatch.setattr(quantile, "ERROR", 1e9)
     assert np.array_equal(NotPrivate(4).rounded_gaussian(sigma, (1000,)), fast)
 
 
@@ -131,27 +132,44 @@ def test_far_tail_cell_is_decided_by_more_bits():
 
 
 def test_quantile_error_is_well_inside_the_assumed_bound():
-    """scipy's ndtri against 200-bit arithmetic, dense near its branch points."""
+    """The table against 200-bit arithmetic: everywhere, in the tail, near ½, and next to the edges of cells.
+
+    With a large σ the nearest integer of σx tells x to 2^-55; the sign bit is 0.
+    """
     rng = np.random.default_rng(1)
+    edges = 2.0 ** -rng.integers(2, 54, 300) * (1 + rng.integers(0, 32, 300) / 32)
     points = np.concatenate(
-        [
-            rng.random(600) / 2,
-            np.exp(-36.7 * rng.random(900)),
-            math.exp(-2) * (1 + 1e-6 * rng.standard_normal(300)),
-            0.5 - np.exp(-30 * rng.random(300)),
-            math.exp(-32) * (1 + 0.01 * rng.standard_normal(100)),
-        ]
+        [rng.random(600) / 2, np.exp(-36.7 * rng.random(900)), 0.5 - np.exp(-30 * rng.random(300)), edges]
     )
-    u = (np.floor(points * 2.0**53) + 0.5) * 2.0**-53
+    cells = np.floor(points * 2.0**53).astype(np.uint64)
+    cells = np.unique(np.clip(np.concatenate([cells, cells - np.uint64(1)]), 1, 2**52 - 1))
+    found, doubtful = np.empty(len(cells), dtype=np.int64), np.empty(len(cells), dtype=np.int64)
+    quantile.nearest(cells << np.uint64(12), 2.0**55, quantile.TABLE, quantile.ERROR, found, doubtful)
     worst = 0.0
     with mpmath.workprec(200):
-        for value in u[u < 0.5]:
-            x = mpmath.mpf(float(ndtri(value)))
-            exact = x
+        for cell, integer in zip(cells.tolist(), found.tolist(), strict=True):
+            x = mpmath.mpf(integer) / 2**55
+            u, exact = (mpmath.mpf(cell) + 0.5) / 2**53, x
             for _ in range(3):
-                exact -= (mpmath.ncdf(exact) - mpmath.mpf(float(value))) / mpmath.npdf(exact)
-            worst = max(worst, float(abs(x / exact - 1)))
-    assert worst < module._QUANTILE_ERROR / 4
+                exact -= (mpmath.ncdf(exact) - u) / mpmath.npdf(exact)
+            worst = max(worst, float(abs(x - exact) / (1 + abs(exact))))
+    assert worst < quantile.ERROR / 4
+
+
+def test_the_extra_bits_of_doubtful_samples_follow_all_others(monkeypatch):
+    """Samples after a doubtful one keep their bits, so that any split of the work gives the same noise."""
+    sigma, plain = 2.0**20, NotPrivate(4).rounded_gaussian(2.0**20, (40_000,))
+    asked = []
+
+    def spy(raw, sigma, guess, stream):
+        asked.append(stream(8))
+        return -guess
+
+    monkeypatch.setattr(module, "_certain", spy)
+    monkeypatch.setattr(quantile, "ERROR", 2.0**-33)
+    changed = NotPrivate(4).rounded_gaussian(sigma, (40_000,)) != plain
+    assert len(asked) > 5
+    assert changed.sum() <= len(asked)
 
 
 def test_cell_bound_holds():

@@ -100,7 +100,7 @@ class BinaryGram:
         self.rows, self.weights = rows, weights
         self.n = int(rows.shape[1])
         self.threads = threads or os.cpu_count() or 1
-        self.block_rows = block_rows or (4096 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
+        self.block_rows = block_rows or (1024 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
 
     def widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
         """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same."""

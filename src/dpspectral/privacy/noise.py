@@ -1,10 +1,10 @@
 """Rounded Gaussian integers, round(σ·N(0, 1)), from a cryptographic generator.
 
-AES-256-CTR under a fresh key → 53 random bits → normal quantile → nearest integer. Those 53 bits stand for an interval
-of probabilities, and `ndtri` has an error of its own; in the rare case where either could change the nearest integer,
-more bits are drawn and the comparison is made in high precision until it is certain. So the law is exactly that of
-round(N(0, σ²)): there is no discretisation error to account for. (Without that step the distance would be about
-2^−55 per *possible value*, which is far from negligible for σ of 10⁵ grid steps and millions of samples.)
+AES-256-CTR under a fresh key → 53 random bits → normal quantile (quantile.py) → nearest integer. Those 53 bits stand
+for an interval of probabilities, and the quantile has an error of its own; in the rare case where either could change
+the nearest integer, more bits are drawn and the comparison is made in high precision until it is certain. So the law
+is exactly that of round(N(0, σ²)): there is no discretisation error to account for. (Without that step the distance
+would be about 2^−55 per *possible value*, far from negligible for σ of 10⁵ grid steps and millions of samples.)
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ import mpmath
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
-from dpspectral.jit import jit
-from dpspectral.privacy import checks
+from dpspectral.privacy import checks, quantile
 
-_SEGMENT = 1 << 16  # samples per key
-_CHUNK = 1 << 14  # samples per pass through the cache
-_QUANTILE_ERROR = 2.0**-47  # relative; the largest seen against 200-bit arithmetic is 2^−50.2 (test_noise.py)
+SEGMENT = 1 << 16  # samples per key
+_CHUNK = 1 << 14  # samples per pass
+_ZEROS = memoryview(bytes(8 * SEGMENT))  # no stream is asked for more at a time
 
 Bytes = Callable[[int], bytes]  # how many → that many random bytes
 
@@ -40,6 +38,9 @@ class Noise(Protocol):
 
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """Independent samples of round(N(0, sigma²))."""
+
+    def streams(self) -> Iterator[Bytes]:
+        """Random bytes, a stream for every SEGMENT samples: 8 for each, then what doubtful ones need."""
 
     def keyed(self) -> KeyedNoise:
         """Noise that can be produced again, piece by piece, while the returned object lives."""
@@ -71,7 +72,10 @@ class KeyedNoise:
         if self.scale:
             nonce = number.to_bytes(8, "big") + bytes(8)  # 2^64 blocks of 16 bytes for each piece
             encryptor = Cipher(algorithms.AES(self.__key), modes.CTR(nonce)).encryptor()
-            _fill(check_sigma(sigma * self.scale), out.reshape(-1), lambda count: encryptor.update(bytes(count)))
+            flat = out.reshape(-1)
+            for start in range(0, flat.size, SEGMENT):
+                part = flat[start : start + SEGMENT]
+                _fill(check_sigma(sigma * self.scale), part, lambda count: encryptor.update(_ZEROS[:count]))
         return out
 
 
@@ -82,7 +86,10 @@ class SecureNoise:
     scale = 1.0
 
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        return _sample(sigma, shape, iter(_aes_bytes, None))
+        return _sample(sigma, shape, self.streams())
+
+    def streams(self) -> Iterator[Bytes]:
+        return iter(_aes_bytes, None)
 
     def keyed(self) -> KeyedNoise:
         return KeyedNoise(os.urandom(32), private=True)
@@ -112,17 +119,17 @@ class NotPrivate:
         again._sequence = np.random.SeedSequence(self.seed)
         return again
 
-    def _streams(self) -> Iterator[Bytes]:
+    def streams(self) -> Iterator[Bytes]:
         while True:
             yield np.random.default_rng(self._sequence.spawn(1)[0]).bytes
 
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
         if self.scale == 0:
             return np.zeros(shape, dtype=np.int64)
-        return _sample(sigma * self.scale, shape, self._streams())
+        return _sample(sigma * self.scale, shape, self.streams())
 
     def keyed(self) -> KeyedNoise:
-        return KeyedNoise(next(self._streams())(32), private=False, scale=self.scale)
+        return KeyedNoise(next(self.streams())(32), private=False, scale=self.scale)
 
 
 def check_sigma(sigma: float) -> float:
@@ -137,14 +144,14 @@ def check_sigma(sigma: float) -> float:
 
 def _aes_bytes() -> Bytes:
     encryptor = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
-    return lambda count: encryptor.update(bytes(count))
+    return lambda count: encryptor.update(_ZEROS[:count])
 
 
 def _sample(sigma: float, shape: tuple[int, ...], streams: Iterator[Bytes]) -> NDArray[np.int64]:
     check_sigma(sigma)
     out = np.empty(shape, dtype=np.int64)
     flat = out.reshape(-1)
-    jobs = [(flat[start : start + _SEGMENT], next(streams)) for start in range(0, flat.size, _SEGMENT)]
+    jobs = [(flat[start : start + SEGMENT], next(streams)) for start in range(0, flat.size, SEGMENT)]
     if len(jobs) == 1:
         _fill(sigma, *jobs[0])
     elif jobs:
@@ -154,44 +161,17 @@ def _sample(sigma: float, shape: tuple[int, ...], streams: Iterator[Bytes]) -> N
 
 
 def _fill(sigma: float, out: NDArray[np.int64], stream: Bytes) -> None:
-    size = min(_CHUNK, out.size)
-    u, doubtful = np.empty(size), np.empty(size, dtype=np.int64)
+    settle(sigma, np.frombuffer(stream(8 * out.size), dtype="<u8"), out, stream)
+
+
+def settle(sigma: float, raw: NDArray[np.uint64], out: NDArray[np.int64], stream: Bytes) -> None:
+    """The samples of some raw numbers, the doubtful ones by further bits of their stream."""
+    doubtful = np.empty(min(_CHUNK, out.size), dtype=np.int64)
     for start in range(0, out.size, _CHUNK):
-        part = out[start : start + _CHUNK]
-        raw = np.frombuffer(stream(8 * part.size), dtype="<u8")
-        u_part = u[: part.size]
-        _uniforms(raw, u_part)
-        ndtri(u_part, out=u_part)
-        count = _round(u_part, raw, sigma, _QUANTILE_ERROR, part, doubtful)
-        for index in doubtful[:count]:
-            part[index] = _certain(int(raw[index]), sigma, -abs(int(part[index])), stream)
-
-
-@jit
-def _uniforms(raw, u):  # type: ignore[no-untyped-def]
-    """Midpoints (k + ½) 2^−53 of the 2^52 cells of (0, ½): exact in float64, with full precision in the tail."""
-    for i in range(raw.size):
-        u[i] = (np.float64(np.int64(raw[i] >> np.uint64(12))) + 0.5) * 2.0**-53
-
-
-@jit
-def _round(x, raw, sigma, quantile_error, out, doubtful):  # type: ignore[no-untyped-def]
-    """Nearest integer of ±σx (lowest raw bit: the sign), and the places where it is not certain.
-
-    Over the cell of k the quantile moves from its midpoint by at most 2^−54/φ, and φ ≥ 0.797·Φ on the lower half, hence
-    by at most 0.63/k (everything is doubtful at k = 0).
-    """
-    count = 0
-    for i in range(x.size):
-        k = np.float64(np.int64(raw[i] >> np.uint64(12)))
-        y = x[i] * sigma
-        nearest = np.rint(y)
-        if k == 0 or abs(y - nearest) > 0.5 - sigma * (0.63 / k - x[i] * quantile_error):
-            doubtful[count] = i
-            count += 1
-        value = np.int64(nearest)
-        out[i] = -value if raw[i] & np.uint64(1) else value
-    return count
+        part = slice(start, start + _CHUNK)
+        count = quantile.nearest(raw[part], sigma, quantile.TABLE, quantile.ERROR, out[part], doubtful)
+        for index in start + doubtful[:count]:
+            out[index] = _certain(int(raw[index]), sigma, -abs(int(out[index])), stream)
 
 
 def _certain(raw: int, sigma: float, guess: int, stream: Bytes) -> int:

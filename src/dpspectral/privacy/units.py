@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpspectral.jit import jit
 from dpspectral.privacy import checks
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.weights import weight_table
@@ -49,6 +50,32 @@ def uneven(step: float, shares: int) -> float:
     return 0.0 if shares == 1 else step * shares / 2
 
 
+class Moves(NamedTuple):
+    """How far A·X moves, case by case: rounding with a step s makes `change` longer by at most s·`rounded`."""
+
+    change: NDArray[np.float64]
+    rounded: NDArray[np.float64]
+    changed: NDArray[np.float64]  # how many numbers of the product can change
+
+
+def _bound(moves: list[Moves], step: float, uneven: float = 0.0) -> float:
+    """Sensitivity when rounding has this step. `uneven` is the share lemma's term for every number that can change."""
+    return min(float(_longest(*move, step, uneven)) for move in moves)
+
+
+@jit
+def _longest(change, rounded, changed, step, uneven):  # type: ignore[no-untyped-def]
+    """max √((change + step·rounded)² + uneven²·changed)"""
+    longest = 0.0
+    for i in range(change.size):
+        longest = max(longest, (change[i] + step * rounded[i]) ** 2 + uneven**2 * changed[i])
+    return math.sqrt(longest)
+
+
+def _one(change: float, rounded: float, changed: float) -> Moves:
+    return Moves(np.array([change]), np.array([rounded]), np.array([float(changed)]))
+
+
 def _keep(unit: Any, **values: Any) -> None:
     """Set checked values on a frozen unit, as plain Python numbers."""
     for name, value in values.items():
@@ -74,10 +101,10 @@ class Unit(ABC):
         """Check (never guess) the preconditions that cannot be imposed; raise before anything is released."""
 
     @abstractmethod
-    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
-        """Sensitivity of A·X in real units (rows of norm 1 for BoundedRows) when rounding has the given step.
+    def _moves(self, X: Iterate) -> list[Moves]:
+        """How A·X moves between neighbours, in real units (rows of norm 1 for BoundedRows).
 
-        `uneven` is the share lemma's term for every entry that can change (`_uneven`).
+        Where there are several, each bounds every neighbour, and the smallest bound counts.
         """
 
     @abstractmethod
@@ -91,31 +118,31 @@ class Unit(ABC):
     def sensitivity(self, X: ArrayLike | Iterate) -> float:
         """How far A·X can move (Frobenius norm) between neighbours, for a public X, before rounding."""
         iterate = X if isinstance(X, Iterate) else Iterate(X)
-        return self._bound(iterate, 0.0) * self._scale()
+        return _bound(self._moves(iterate), 0.0) * self._scale()
 
     def rounding(self, X: Iterate, loss: float = ROUNDING_LOSS, shares: int = 1) -> Rounding:
         """The coarsest grid whose rounding costs at most `loss`, and the sensitivity on it.
 
         With noise in so many shares the grid is finer, and the share lemma's term is part of the sensitivity.
         """
-        raw = self._raw_bits(X)
-        limit = self._bound(X, 0.0) * (1 + loss)
+        raw, moves = self._raw_bits(X), self._moves(X)
+        limit = _bound(moves, 0.0) * (1 + loss)
         fine, coarse = 0, raw + 1  # bisect: the bound grows with the step
         while coarse - fine > 1:
             middle = (fine + coarse) // 2
             step = 2.0 ** (middle - raw)
-            if self._bound(X, step, uneven(step * self._finer, shares)) <= limit:
+            if _bound(moves, step, uneven(step * self._finer, shares)) <= limit:
                 fine = middle
             else:
                 coarse = middle
-        return self._on_grid(X, fine, shares)
+        return self._on_grid(X, fine, shares, moves)
 
     _finer = 1.0  # one integer of the product in units of the rounding's step
 
-    def _on_grid(self, X: Iterate, shift: int, shares: int = 1) -> Rounding:
+    def _on_grid(self, X: Iterate, shift: int, shares: int = 1, moves: list[Moves] | None = None) -> Rounding:
         step = 2.0 ** (shift - self._raw_bits(X))
         integer = step * self._finer
-        bound = self._bound(X, step if shift else 0.0, uneven(integer, shares))
+        bound = _bound(moves or self._moves(X), step if shift else 0.0, uneven(integer, shares))
         return Rounding(shift, integer * self._scale(), bound / integer * SAFE)
 
 
@@ -285,9 +312,9 @@ class Interaction(PatternUnit):
         floor = "chosen from released figures" if self.floor is None else self.floor
         return f"one interaction (user-item pair) {change}; a user with d items has weight {weight}, f = {floor}"
 
-    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
+    def _moves(self, X: Iterate) -> list[Moves]:
         n, p = X.shape
-        d = np.arange(1, n + 1)
+        d = np.arange(1, n + 1, dtype=np.float64)
         w, B, h = self._weights(X), X.pattern_bounds, X.largest_row**2
         now, before = w[1:], w[:-1]  # w_d and w_{d−1}
         # The identity of docs/proofs/sensitivity.md; a coefficient that flooring made negative only helps.
@@ -296,14 +323,14 @@ class Interaction(PatternUnit):
             + np.maximum((d - 1) * (before - now) * before, 0) * B[:-1]
             + np.maximum(now * (d * now - (d - 1) * before), 0) * B[1:]
         )
-        rounding = np.sqrt((d - 0.75) * p)  # d − 1 rows are rounded twice, one once
-        removed = float(np.max(np.hypot(np.sqrt(square) + step * rounding, uneven * np.sqrt(d * p))))
+        # When one interaction goes, d − 1 rows are rounded twice and one once.
+        removed = Moves(np.sqrt(square), np.sqrt((d - 0.75) * p), d * p)
         if self.neighbours == "add-remove":
-            return removed
+            return [removed]
+        # When two are exchanged, d − 1 rows are rounded twice and two once.
         square = now**2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
-        rounding = np.sqrt((d - 0.5) * p)  # d − 1 rows are rounded twice, two once
-        exchanged = np.hypot(np.sqrt(square) + step * rounding, uneven * np.sqrt((d + 1) * p))
-        return max(removed, float(np.max(exchanged)))
+        exchanged = Moves(np.sqrt(square), np.sqrt((d - 0.5) * p), (d + 1) * p)
+        return [Moves(*(np.concatenate(both) for both in zip(removed, exchanged, strict=True)))]
 
     def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
         d = np.arange(1, len(table), dtype=np.float64)
@@ -349,16 +376,16 @@ class User(PatternUnit):
         change = "added or removed" if self.neighbours == "add-remove" else "replaced by another"
         return f"one whole user {change}; a user with d items has weight 1/max(d, f), f = {self.floor}"
 
-    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
+    def _moves(self, X: Iterate) -> list[Moves]:
         n, p = X.shape
-        d = np.arange(1, n + 1)
+        d = np.arange(1, n + 1, dtype=np.float64)
         w = self._weights(X)[1:]
-        each = w * np.sqrt(d * X.pattern_bounds[1:]) + step * np.sqrt(d * p) / 2
+        each = w * np.sqrt(d * X.pattern_bounds[1:])
         if self.neighbours == "add-remove":
-            return float(np.max(np.hypot(each, uneven * np.sqrt(d * p))))
+            return [Moves(each, np.sqrt(d * p) / 2, d * p)]
         # Two users of different degree: each of the two bounds takes its own worst rounding.
-        orthogonal = math.sqrt(2) * float(np.max(w * d)) * X.spectral + step * math.sqrt(n * p)
-        return math.hypot(min(2 * float(np.max(each)), orthogonal), uneven * math.sqrt(n * p))
+        twice = Moves(2 * each, np.sqrt(d * p), np.full(n, float(n * p)))
+        return [twice, _one(math.sqrt(2) * float(np.max(w * d)) * X.spectral, math.sqrt(n * p), n * p)]
 
     def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
         d = np.arange(len(table))
@@ -430,14 +457,13 @@ class BoundedRows(Unit):
         assert self.norm is not None
         return math.inf if self.l1 is None else self.l1 / self.norm
 
-    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
+    def _moves(self, X: Iterate) -> list[Moves]:
         n, p = X.shape
         length = min(1.0, self.l1_ratio)  # ‖x‖₂ ≤ ‖x‖₁
         one = length * min(length * X.spectral, self.l1_ratio * X.largest_row)
-        change = one + step * length * math.sqrt(p) / 2
-        if self.neighbours == "replace":
-            change = min(math.sqrt(2) * length**2 * X.spectral, 2 * one) + step * length * math.sqrt(p)
-        return math.hypot(change, uneven * math.sqrt(n * p))
+        if self.neighbours == "add-remove":
+            return [_one(one, length * math.sqrt(p) / 2, n * p)]
+        return [_one(min(math.sqrt(2) * length**2 * X.spectral, 2 * one), length * math.sqrt(p), n * p)]
 
     def _raw_bits(self, X: Iterate) -> int:
         return ROW_BITS + X.bits
@@ -504,10 +530,10 @@ class SymmetricUpdate(Unit):
             raise ValueError(f"the rows of A add up to 2^40 steps of grid={self.grid!r} or more; use a coarser grid")
         return A
 
-    def _bound(self, X: Iterate, step: float, uneven: float = 0.0) -> float:
+    def _moves(self, X: Iterate) -> list[Moves]:
         n, p = X.shape
         reach = {"rows-l1": X.largest_row, "spectral": X.frobenius}.get(self.norm, X.spectral)
-        return math.hypot(self.size * reach + step * math.sqrt(n * p), uneven * math.sqrt(n * p))
+        return [_one(self.size * reach, math.sqrt(n * p), n * p)]
 
     def _raw_bits(self, X: Iterate) -> int:
         return X.bits + 1 - math.frexp(self.grid)[1]
