@@ -1,75 +1,110 @@
-"""The exact product on a GPU beside what its gathers take at copy bandwidth, and beside cuSPARSE through torch.
+"""A GPU: the exact product beside what its gathers take at copy bandwidth, the private loop beside torch.svd_lowrank.
 
     python benchmarks/gpu.py [--users 2000000 --items 500000 --nonzeros 200000000 --columns 64]
 
-Uniform random 0/1 data. One product A·X gathers 2·nnz·p numbers of 4 bytes and reads the indices twice; the limit is
-the time of so many bytes at the bandwidth of a copy on the same device in the same run.
+Random 0/1 data. One product A·X gathers 2·nnz·p numbers of 4 bytes and reads the indices twice; the limit is the time
+of so many bytes at the bandwidth of a copy on the same device in the same run. The loop makes 3 products, hence 6
+passes over the data; so does `svd_lowrank` with niter=2. Runs are interleaved; medians.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 
-from dpspectral.engines.gpu.kernels import block_of, gram_product
+from dpspectral import Budget, Interaction, NotPrivate, __version__, power_method
+from dpspectral.engines.gpu import GpuRows
+from dpspectral.engines.gpu.iterate import GpuIterate
+from dpspectral.queries import Product
 
 
-def milliseconds(call: Callable[[], object], repeats: int = 7) -> float:
-    call()
-    times = []
-    for _ in range(repeats):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
+def medians(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Milliseconds of every call: the median, the least, the most."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
         call()
-        stop.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(stop))
-    return statistics.median(times)
+    for _ in range(repeats):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            call()
+            torch.cuda.synchronize()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: [statistics.median(found), min(found), max(found)] for name, found in times.items()}
 
 
 def copy_bandwidth() -> float:
     """TB/s, reading and writing counted."""
     big = torch.empty(1 << 30, dtype=torch.int32, device="cuda")
     other = torch.empty_like(big)
-    return 2 * big.nbytes / milliseconds(lambda: other.copy_(big)) / 1e9
+    return 2 * big.nbytes / medians({"copy": lambda: other.copy_(big)}, 9)["copy"][0] / 1e9
+
+
+def uniform(users: int, items: int, degree: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Row pointers and indices of users with `degree` random items each, fewer where one was drawn twice."""
+    drawn = torch.randint(items, (users, degree), dtype=torch.int32, device="cuda").sort(dim=1).values
+    new = torch.ones_like(drawn, dtype=torch.bool)
+    new[:, 1:] = drawn[:, 1:] != drawn[:, :-1]
+    pointers = torch.zeros(users + 1, dtype=torch.int64, device="cuda")
+    torch.cumsum(new.sum(dim=1), 0, out=pointers[1:])
+    return pointers, drawn[new]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("users", 2_000_000), ("items", 500_000), ("nonzeros", 200_000_000), ("columns", 64)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--block", type=int, nargs="+", default=[1 << 16, 1 << 17, 1 << 18, 1 << 19, 1 << 21])
+    parser.add_argument("--repeats", type=int, default=7)
     given = parser.parse_args()
-    users, items, nnz, p = given.users, given.items, given.nonzeros, given.columns
+    users, items, p = given.users, given.items, given.columns
     torch.manual_seed(0)
-    degree = nnz // users
-    indices = torch.randint(items, (users, degree), dtype=torch.int32, device="cuda").sort(dim=1).values.reshape(-1)
-    X = torch.randint(-(1 << 20), 1 << 20, (items, p), dtype=torch.int32, device="cuda")
-    weights = torch.full((items + 1,), 1 << 30, dtype=torch.int64, device="cuda")
+    pointers, indices = uniform(users, items, given.nonzeros // users)
+    nnz = len(indices)
     bandwidth = copy_bandwidth()
-    limit = (2 * nnz * p * 4 + 2 * nnz * 4) / bandwidth / 1e9
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: copy {bandwidth:.2f} TB/s; limit {limit:.1f} ms")
-    expected = None
-    for block in given.block:
-        pointers = torch.arange(0, block * degree + 1, degree, device="cuda")
-        blocks = []
-        for start in range(0, users, block):
-            part = indices[start * degree : (start + block) * degree]
-            blocks.append(block_of(pointers[: len(part) // degree + 1], part, items))
-        torch.cuda.synchronize()
-        found = gram_product(blocks, weights, X, 30, narrow_sums=True, narrow_shares=True)
-        expected = found if expected is None else expected
-        assert torch.equal(found, expected)
-        time = milliseconds(lambda: gram_product(blocks, weights, X, 30, narrow_sums=True, narrow_shares=True))  # noqa: B023
-        print(f"blocks of {block} users: {time:.1f} ms, {time / limit:.2f} of the limit", flush=True)
-    ones = torch.ones(nnz, device="cuda")
-    pointers = torch.arange(0, nnz + 1, degree, device="cuda")
-    matrix = torch.sparse_csr_tensor(pointers, indices.long(), ones, size=(users, items))
-    real = X.float()
-    print(f"cuSPARSE R@X: {milliseconds(lambda: matrix @ real, 3):.1f} ms", flush=True)
+    print(f"dpspectral {__version__}, {torch.cuda.get_device_name()}, torch {torch.__version__}")
+    print(f"{users:,} x {items:,}, {nnz:,} ones, p = {p}; copy {bandwidth:.2f} TB/s", flush=True)
+
+    unit, arrays = Interaction(floor=100), (np.ones(nnz, dtype=bool), indices.cpu().numpy(), pointers.cpu().numpy())
+    rows = GpuRows(sp.csr_array(arrays, shape=(users, items))).enforced(unit)
+    query = Product(
+        unit, GpuIterate(torch.linalg.qr(torch.randn((items, p), dtype=torch.float64, device="cuda"))[0], 20)
+    )
+    matrix = torch.sparse_csr_tensor(pointers, indices.long(), torch.ones(nnz, device="cuda"), (users, items))
+    real = torch.randn((items, p), device="cuda")
+    limit = 1e3 * (2 * nnz * p * 4 + 2 * nnz * 4) / bandwidth / 1e12
+    products = medians(
+        {
+            "A·X, exact integers": lambda: rows.product(query),
+            "cuSPARSE through torch, R@X alone, float32": lambda: matrix @ real,
+        },
+        given.repeats,
+    )
+
+    def loop(noise: NotPrivate | None = None) -> object:
+        settings = {"unit": unit, "budget": Budget(1, 1e-8), "iterations": 3, "oversampling": 0, "users": users}
+        return power_method(rows, p, noise=noise, **settings)
+
+    whole = medians(
+        {
+            "dpspectral, private, 3 iterations": loop,
+            "dpspectral, noise off": lambda: loop(NotPrivate(0, scale=0)),
+            "torch.svd_lowrank, float32, niter=2": lambda: torch.svd_lowrank(matrix, q=p, niter=2),
+        },
+        given.repeats,
+    )
+    print(f"\n| product | ms (least to most) | of the limit ({limit:.1f} ms) |\n|---|---|---|")
+    for name, (middle, least, most) in products.items():
+        print(f"| {name} | {middle:.1f} ({least:.1f} to {most:.1f}) | {middle / limit:.2f} |")
+    private = whole["dpspectral, private, 3 iterations"][0]
+    print("\n| loop | ms (least to most) | this / private |\n|---|---|---|")
+    for name, (middle, least, most) in whole.items():
+        print(f"| {name} | {middle:.0f} ({least:.0f} to {most:.0f}) | {middle / private:.2f} |")
 
 
 if __name__ == "__main__":

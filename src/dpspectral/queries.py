@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dpspectral.linalg import kernels
 from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, row_blocks, silent
 from dpspectral.privacy.iterate import Iterate
@@ -148,9 +149,7 @@ class Product(_OnGrid):
         top, column = self.X.largest_entry, self.X.longest_column
         fraction = 2.0**-self.rounding.shift
         if isinstance(self.unit, PatternUnit):
-            d = np.arange(self.X.shape[0] + 1)
-            sums = np.minimum(d * top, np.sqrt(d) * column) * self.unit.table(self.X)
-            return users * (float(sums.max()) * fraction + 1)
+            return users * (float(kernels.largest_sums(self.unit.table(self.X), top, column)[1]) * fraction + 1)
         if isinstance(self.unit, BoundedRows):
             return users * 2.0**ROW_BITS * (2.0**ROW_BITS * column * fraction + 1)
         raise TypeError(f"{self.unit!r} does not speak of users")

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -18,8 +19,12 @@ from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, Use
 from dpspectral.engines.gpu import GpuRows, kernels
 from dpspectral.engines.gpu.algebra import GpuAlgebra
 from dpspectral.engines.gpu.iterate import GpuIterate
+from dpspectral.engines.gpu.noise import Bits
 from dpspectral.linalg import orthonormal
+from dpspectral.privacy import noise as module
+from dpspectral.privacy import quantile
 from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.noise import SEGMENT
 from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
 from dpspectral.source import as_source
 
@@ -40,6 +45,18 @@ def test_products_have_the_bits_of_the_cpu(ratings, rng, unit, columns):
         X = Iterate(np.linalg.qr(rng.standard_normal((80, columns)))[0], bits)
         query = Product(unit, X)
         assert np.array_equal(query.evaluate(rows), query.evaluate(ratings[:120]))
+
+
+def test_the_order_of_x_in_memory_does_not_change_the_bits(ratings, rng):
+    """LAPACK, and torch's QR after it, give matrices column by column; the bound is for X as it is, not as it lies."""
+    unit, X = Interaction(6), np.asfortranarray(np.linalg.qr(rng.standard_normal((80, 5)))[0])
+    rows, expected = GpuRows(ratings).enforced(unit), Product(unit, Iterate(X)).evaluate(ratings)
+    tensor = torch.tensor(np.ascontiguousarray(X.T), device=DEVICE).mT
+    assert not tensor.is_contiguous()
+    for iterate in (Iterate(X), GpuIterate(tensor, 20), GpuIterate(GpuAlgebra(DEVICE)._householder(tensor)[0], 20)):
+        query = Product(unit, iterate)
+        assert np.array_equal(query.evaluate(rows), query.evaluate(ratings))
+    assert np.array_equal(Product(unit, GpuIterate(tensor, 20)).evaluate(rows), expected)
 
 
 @pytest.mark.parametrize(("narrow_sums", "narrow_shares"), [(True, True), (True, False), (False, False)])
@@ -103,6 +120,7 @@ def test_a_basis_is_that_of_the_cpu(ratings):
 def test_every_way_through_the_loop(ratings, start, oversampling, momentum):
     options = {"unit": Interaction(6), "budget": Budget(1e4, 1e-6), "iterations": 3, "start": start}
     ratings = ratings[6:106]  # the interpreter is slow
+    options["random_state"] = 1  # three columns and three iterations do not find the basis from everywhere
     result = power_method(GpuRows(ratings), 3, **options, oversampling=oversampling, momentum=momentum)
     assert result.private
     np.testing.assert_allclose(result.components.T @ result.components, np.eye(3), atol=1e-9)
@@ -147,6 +165,77 @@ def test_factors_are_those_of_the_cpu(rng):
         ):
             np.testing.assert_allclose(there.host(found[0]), expected[0], atol=1e-9)
             np.testing.assert_allclose(found[1], expected[1], rtol=1e-9)
+
+
+def added(noise, sigma, size):
+    total = torch.full((size,), 7, dtype=torch.int64, device=DEVICE)
+    Bits(noise, size, DEVICE).add(sigma, total)
+    return total.cpu().numpy() - 7
+
+
+@pytest.mark.parametrize("size", [1, 1000, SEGMENT + 3000])
+@pytest.mark.parametrize("sigma", [0.3, 1e5, 2.0**34])
+def test_noise_has_the_samples_of_the_cpu(size, sigma):
+    """At σ = 2^34 some are doubtful in many blocks, at 0.3 many are ties of nothing but 0."""
+    assert np.array_equal(added(NotPrivate(5), sigma, size), NotPrivate(5).rounded_gaussian(sigma, (size,)))
+    assert not added(NotPrivate(5, scale=0), sigma, size).any()
+    half = NotPrivate(5, scale=0.5)
+    assert np.array_equal(added(half, sigma, size), half.restarted().rounded_gaussian(sigma, (size,)))
+
+
+def test_doubtful_samples_take_the_same_further_bits(rng):
+    """Cells divided by an edge, in two blocks and on both sides of a segment's end."""
+    sigma, size = 2.0**20, SEGMENT + 500
+    raw = rng.integers(0, 2**64, size, dtype=np.uint64)
+    for place, m in ((5, -12345), (1500, -777), (1501, -3), (SEGMENT + 4, -4000)):
+        with mpmath.workprec(300):
+            raw[place] = int(mpmath.floor(module._edge(m, sigma) * 2**53)) << 12
+    asked = []
+
+    class Given(NotPrivate):
+        def streams(self):
+            for start in range(0, size, SEGMENT):
+                further = np.random.default_rng(start)
+                contents = [raw[start : start + SEGMENT].tobytes()]
+
+                def stream(count, further=further, contents=contents):
+                    if contents:
+                        return contents.pop()[:count]
+                    asked.append(count)
+                    return further.bytes(count)
+
+                yield stream
+
+    expected = Given(0).rounded_gaussian(sigma, (size,))
+    needed = len(asked)
+    assert needed >= 4
+    assert np.array_equal(added(Given(0), sigma, size), expected)
+    assert len(asked) == 2 * needed
+
+
+def test_the_host_decides_whatever_is_doubtful(monkeypatch):
+    expected = NotPrivate(5).rounded_gaussian(1e5, (1500,))
+    monkeypatch.setattr(quantile, "ERROR", 1.0)  # all are
+    assert np.array_equal(added(NotPrivate(5), 1e5, 1500), expected)
+
+
+def test_bits_are_used_once_and_for_all_numbers():
+    bits, total = Bits(NotPrivate(1), 10, DEVICE), torch.zeros(10, dtype=torch.int64, device=DEVICE)
+    with pytest.raises(RuntimeError, match="so many numbers"):
+        bits.add(1.0, total[:9])
+    bits.add(1.0, total)
+    with pytest.raises(RuntimeError, match="used once"):
+        bits.add(1.0, total)
+
+
+def test_a_released_product_has_the_bits_of_the_cpu(ratings, rng):
+    X = Iterate(np.linalg.qr(rng.standard_normal((80, 16)))[0])
+    there, here = (
+        as_source(rows, Interaction(6), NotPrivate(3), None).answer(X, 0.8, Ledger(BUDGET), "product")
+        for rows in (GpuRows(ratings), ratings)
+    )
+    assert np.array_equal(there.integers.cpu().numpy(), here.integers)
+    assert (there.scale, there.sigma) == (here.scale, here.sigma)
 
 
 @pytest.mark.statistical

@@ -56,6 +56,19 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
 
 
 @jit
+def largest_sums(weights, top, column):
+    """The largest Σ of d entries of a column of X, and the largest such sum times W_d, over all d.
+
+    X has this largest entry, and this norm of its longest column: d ones sum to at most min(d·top, √d·column).
+    """
+    plain = weighted = 0.0
+    for d in range(weights.size):
+        reach = min(d * top, np.sqrt(d) * column)
+        plain, weighted = max(plain, reach), max(weighted, reach * weights[d])
+    return plain, weighted
+
+
+@jit
 def float_gram(indptr, indices, weights, X, Y):
     """Y += Σ_u w_d r_u (r_uᵀX) over the CSR rows of a 0/1 matrix, in floating point; each column by itself."""
     p = X.shape[1]

@@ -112,14 +112,12 @@ class BinaryGram:
 
         X has this largest entry, and this norm of its longest column.
         """
-        d = np.arange(self.n + 1, dtype=np.float64)
-        sums = np.minimum(d * top, np.sqrt(d) * column)  # |r ᵀx_j| for d ones
-        weighted = sums * self.weights
-        _check_width(float(weighted.max()) + 2.0 ** (shift - 1), "a weighted row sum")
-        entry = float((weighted * 2.0**-shift).max()) + 1
+        sums, weighted = kernels.largest_sums(self.weights, top, column)
+        _check_width(weighted + 2.0 ** (shift - 1), "a weighted row sum")
+        entry = weighted * 2.0**-shift + 1
         result = self.rows.shape[0] * entry
         _check_width(result, "the product")
-        return float(sums.max()), entry, result
+        return sums, entry, result
 
     def _pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
         """indptr and indices of some rows."""

@@ -13,6 +13,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpspectral.jit import jit
+
 DEFAULT_BITS = 20
 
 
@@ -89,7 +91,15 @@ class Iterate:
 
         B_d = min(d ‖X‖₂², (ρ_(1) + … + ρ_(d))²).
         """
-        n = self.shape[0]
-        sums = np.concatenate([[0.0], np.cumsum(self.row_norms)])
-        bounds: NDArray[np.float64] = np.minimum(np.arange(n + 1) * self.spectral**2, sums**2)
-        return bounds * (1 + n * 2.0**-50)
+        found: NDArray[np.float64] = _pattern_bounds(self.row_norms, self.spectral)
+        return found
+
+
+@jit
+def _pattern_bounds(row_norms, spectral):  # type: ignore[no-untyped-def]
+    n, total = row_norms.size, 0.0
+    bounds = np.zeros(n + 1)
+    for d in range(1, n + 1):
+        total += row_norms[d - 1]
+        bounds[d] = min(d * spectral**2, total**2) * (1 + n * 2.0**-50)
+    return bounds

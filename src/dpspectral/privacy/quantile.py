@@ -17,17 +17,17 @@ from dpspectral.jit import jit
 
 ERROR = 2.0**-47  # |found − x| ≤ ERROR·(1 + |x|); the largest seen against 200-bit arithmetic is 2^−50 (test_noise.py)
 CELL_BITS = 5  # cells of an octave
-_DEGREE = 7
+DEGREE = 7
 _FIRST_OCTAVE, _OCTAVES = -54, 53  # the smallest u is 2^−54
 
 
 def _polynomials() -> NDArray[np.float64]:
     """Coefficients by cell, lowest first, in the cell's own coordinate from −1 to 1."""
-    nodes = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
+    nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
     starts = 1 + np.arange(2**CELL_BITS) * 2.0**-CELL_BITS
     octaves = 2.0 ** np.arange(_FIRST_OCTAVE, _FIRST_OCTAVE + _OCTAVES)
     u = octaves[:, None, None] * (starts[:, None] + (nodes + 1) * 2.0 ** -(CELL_BITS + 1))
-    values = ndtri(u).reshape(-1, _DEGREE + 1)
+    values = ndtri(u).reshape(-1, DEGREE + 1)
     return np.ascontiguousarray(np.linalg.solve(np.vander(nodes, increasing=True), values.T).T)
 
 

@@ -316,19 +316,12 @@ class Interaction(PatternUnit):
         n, p = X.shape
         d = np.arange(1, n + 1, dtype=np.float64)
         w, B, h = self._weights(X), X.pattern_bounds, X.largest_row**2
-        now, before = w[1:], w[:-1]  # w_d and w_{d−1}
-        # The identity of docs/proofs/sensitivity.md; a coefficient that flooring made negative only helps.
-        square = (
-            (d - 1) * now * before * h
-            + np.maximum((d - 1) * (before - now) * before, 0) * B[:-1]
-            + np.maximum(now * (d * now - (d - 1) * before), 0) * B[1:]
-        )
         # When one interaction goes, d − 1 rows are rounded twice and one once.
-        removed = Moves(np.sqrt(square), np.sqrt((d - 0.75) * p), d * p)
+        removed = Moves(_removals(w, B, h), np.sqrt((d - 0.75) * p), d * p)
         if self.neighbours == "add-remove":
             return [removed]
         # When two are exchanged, d − 1 rows are rounded twice and two once.
-        square = now**2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
+        square = w[1:] ** 2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
         exchanged = Moves(np.sqrt(square), np.sqrt((d - 0.5) * p), (d + 1) * p)
         return [Moves(*(np.concatenate(both) for both in zip(removed, exchanged, strict=True)))]
 
@@ -348,6 +341,21 @@ class Interaction(PatternUnit):
         """Item degrees: one interaction is one count; an exchange changes two."""
         changed = 1.0 if self.neighbours == "add-remove" else 2.0
         return finer_tally(np.ones(n + 1, dtype=np.int64), 1.0, math.sqrt(changed), changed, shares)
+
+
+@jit
+def _removals(w, B, h):  # type: ignore[no-untyped-def]
+    """How far A·X moves when a user with d items loses one, d = 1..n: the identity of docs/proofs/sensitivity.md."""
+    found = np.empty(w.size - 1)
+    for d in range(1, w.size):
+        now, before = w[d], w[d - 1]
+        square = (
+            (d - 1) * now * before * h
+            + max((d - 1) * (before - now) * before, 0.0) * B[d - 1]  # flooring may make a coefficient negative,
+            + max(now * (d * now - (d - 1) * before), 0.0) * B[d]  # which only helps
+        )
+        found[d - 1] = math.sqrt(square)
+    return found
 
 
 @dataclass(frozen=True)

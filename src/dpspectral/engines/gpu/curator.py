@@ -1,17 +1,17 @@
-"""A curator whose rows are on a GPU. Noise is drawn on the host while the product runs.
+"""A curator whose rows are on a GPU. The host draws random bits while the product runs.
 
-Neighbours, sensitivity and ledger entry are the curator's: the charge is written first, then product and noise are
-made side by side. If the product fails, nothing was released, and the charge is taken back.
+Neighbours, sensitivity and ledger entry are the curator's: the sum is complete, then it is charged, then noise is added
+on the GPU, and nothing of it is seen before. If the product fails, nothing was charged.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 
 from dpspectral.engines.gpu.algebra import GpuAlgebra
+from dpspectral.engines.gpu.noise import Bits
 from dpspectral.engines.gpu.rows import GpuRows
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.ledger import Ledger
@@ -38,15 +38,14 @@ class GpuCurator(Curator):
         if not isinstance(query, Product):
             return super().release(query, mu, ledger, what, progress)
         entry = query.entry(what, mu, self.noise.private)
-        number = ledger.charge(entry)
-        with ThreadPoolExecutor(1) as aside:
-            noise = aside.submit(self.noise.rounded_gaussian, entry.sigma, query.shape)
-            try:
-                total = self.data.product(query)
-            except BaseException:
-                noise.result()
-                ledger.cancel(number)
-                raise
-            total += torch.from_numpy(noise.result()).to(total.device)
+        total = self.data.product(query)  # begun, not finished
+        bits = Bits(self.noise, total.numel(), self.data.device)
+        try:
+            if total.is_cuda:
+                torch.cuda.synchronize(total.device)  # it may fail until here
+            ledger.charge(entry)
+            bits.add(entry.sigma, total)
+        finally:
+            bits.discard()
         progress(1.0)
         return GpuAnswer(total, query.scale, entry.sigma)

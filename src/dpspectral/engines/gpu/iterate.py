@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.privacy.iterate import Iterate
 
 
@@ -53,4 +54,5 @@ class GpuIterate(Iterate):
     def spectral(self) -> float:
         gram = (self.real.mT @ self.real).cpu().numpy()
         slack = (self.shape[0] + self.shape[1]) * 2.0**-50 * float(np.trace(gram))
-        return float(np.sqrt(float(np.linalg.eigvalsh(gram)[-1]) + slack))
+        with one_thread_if_small(*gram.shape):
+            return float(np.sqrt(float(np.linalg.eigvalsh(gram)[-1]) + slack))

@@ -93,6 +93,7 @@ def gram_product(
 ) -> torch.Tensor:
     """Σ_u r_u · ((W_d · r_uᵀX + half) >> shift), in 64-bit integers; shares in 32 bits where they fit."""
     n, p = X.shape
+    X = X.contiguous()  # kernels count on rows one after another; a QR may leave columns so
     P, entries = triton.next_power_of_2(p), 16
     Y = torch.zeros((n, p), dtype=torch.int64, device=X.device)
     most = max(block.count for block in blocks)
