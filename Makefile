@@ -17,11 +17,14 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
-bench: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/power.py
+bench: $(VENV)-bench/.installed  # about half an hour; peers live in environments of their own
+	$(VENV)-bench/bin/python benchmarks/kernel.py
+	$(VENV)-bench/bin/python benchmarks/decompositions.py
+	$(VENV)-bench/bin/python benchmarks/private_pca.py --peers $(VENV)-bench-private/bin/python
+	$(VENV)-bench/bin/python benchmarks/growth.py
 
 clean:
-	rm -rf $(VENV) demo-report
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-private demo-report
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -35,3 +38,10 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/.installed-test: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[test]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)-bench/.installed: pyproject.toml benchmarks/requirements.txt benchmarks/requirements-private.txt
+	$(PYTHON) -m venv $(VENV)-bench
+	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -e . -r benchmarks/requirements.txt
+	$(PYTHON) -m venv $(VENV)-bench-private
+	$(VENV)-bench-private/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-private.txt
+	@touch $@

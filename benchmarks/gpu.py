@@ -11,39 +11,26 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from measure import in_words, interleaved
 
 from dpspectral import Budget, Interaction, NotPrivate, __version__, power_method
 from dpspectral.engines.gpu import GpuRows
 from dpspectral.engines.gpu.iterate import GpuIterate
 from dpspectral.queries import Product
 
-
-def medians(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of every call: the median, the least, the most."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        call()
-    for _ in range(repeats):
-        for name, call in calls.items():
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            call()
-            torch.cuda.synchronize()
-            times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: [statistics.median(found), min(found), max(found)] for name, found in times.items()}
+timed = partial(interleaved, settle=torch.cuda.synchronize, pause=0.0)  # an idle GPU clocks down
 
 
 def copy_bandwidth() -> float:
     """TB/s, reading and writing counted."""
     big = torch.empty(1 << 30, dtype=torch.int32, device="cuda")
     other = torch.empty_like(big)
-    return 2 * big.nbytes / medians({"copy": lambda: other.copy_(big)}, 9)["copy"][0] / 1e9
+    return 2 * big.nbytes / statistics.median(timed({"copy": lambda: other.copy_(big)}, 9)["copy"]) / 1e12
 
 
 def uniform(users: int, items: int, degree: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("users", 2_000_000), ("items", 500_000), ("nonzeros", 200_000_000), ("columns", 64)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=11)
     given = parser.parse_args()
     users, items, p = given.users, given.items, given.columns
     torch.manual_seed(0)
@@ -78,7 +65,7 @@ def main() -> None:
     matrix = torch.sparse_csr_tensor(pointers, indices.long(), torch.ones(nnz, device="cuda"), (users, items))
     real = torch.randn((items, p), device="cuda")
     limit = 1e3 * (2 * nnz * p * 4 + 2 * nnz * 4) / bandwidth / 1e12
-    products = medians(
+    products = timed(
         {
             "A·X, exact integers": lambda: rows.product(query),
             "cuSPARSE through torch, R@X alone, float32": lambda: matrix @ real,
@@ -90,7 +77,7 @@ def main() -> None:
         settings = {"unit": unit, "budget": Budget(1, 1e-8), "iterations": 3, "oversampling": 0, "users": users}
         return power_method(rows, p, noise=noise, **settings)
 
-    whole = medians(
+    whole = timed(
         {
             "dpspectral, private, 3 iterations": loop,
             "dpspectral, noise off": lambda: loop(NotPrivate(0, scale=0)),
@@ -98,13 +85,13 @@ def main() -> None:
         },
         given.repeats,
     )
-    print(f"\n| product | ms (least to most) | of the limit ({limit:.1f} ms) |\n|---|---|---|")
-    for name, (middle, least, most) in products.items():
-        print(f"| {name} | {middle:.1f} ({least:.1f} to {most:.1f}) | {middle / limit:.2f} |")
-    private = whole["dpspectral, private, 3 iterations"][0]
-    print("\n| loop | ms (least to most) | this / private |\n|---|---|---|")
-    for name, (middle, least, most) in whole.items():
-        print(f"| {name} | {middle:.0f} ({least:.0f} to {most:.0f}) | {middle / private:.2f} |")
+    print(f"\n| product | ms: median (least to most) | of the limit ({limit:.1f} ms) |\n|---|---|---|")
+    for name, times in products.items():
+        print(f"| {name} | {in_words(times, 1e-3)} | {1e3 * statistics.median(times) / limit:.2f} |")
+    private = statistics.median(whole["dpspectral, private, 3 iterations"])
+    print("\n| loop | ms: median (least to most) | this / private |\n|---|---|---|")
+    for name, times in whole.items():
+        print(f"| {name} | {in_words(times, 1e-3)} | {statistics.median(times) / private:.2f} |")
 
 
 if __name__ == "__main__":
