@@ -172,6 +172,22 @@ def test_the_extra_bits_of_doubtful_samples_follow_all_others(monkeypatch):
     assert changed.sum() <= len(asked)
 
 
+def test_every_cell_that_an_edge_divides_is_doubtful():
+    """In the tail a cell is wider than an integer; near the middle only few are divided, right at an edge."""
+    sigma = 1000.0
+    with mpmath.workprec(200):
+        edges = [int(mpmath.floor(module._edge(m, sigma) * 2**53)) for m in range(-8100, 0, 300)]
+        cells = np.array([*range(1, 400, 7), *range(400, 6000, 13), *edges], dtype=np.uint64)
+        divided = []
+        for cell in cells.tolist():
+            low, high = (module._cell_of(mpmath.mpf(end) / 2**53, sigma, -8000) for end in (cell, cell + 1))
+            divided.append(low != high)
+    found, doubtful = np.empty(len(cells), dtype=np.int64), np.empty(len(cells), dtype=np.int64)
+    count = quantile.nearest(cells << np.uint64(12), sigma, quantile.TABLE, quantile.ERROR, found, doubtful)
+    assert sum(divided) > 60
+    assert set(np.flatnonzero(divided)) <= set(doubtful[:count])
+
+
 def test_cell_bound_holds():
     """Over the cell of k the quantile moves from its midpoint by at most 0.63/k."""
     with mpmath.workprec(200):
