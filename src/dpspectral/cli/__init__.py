@@ -8,6 +8,7 @@ import sys
 import click
 
 from dpspectral import __version__
+from dpspectral.cli.audit import audit
 from dpspectral.cli.federate import federate
 from dpspectral.cli.fit import fit
 from dpspectral.cli.ledger import ledger
@@ -33,12 +34,13 @@ def main() -> None:
     ledger     what a data set has spent: create, show, export, verify
     score      recall and NDCG of a basis on test data (not private)
     budget     what an (ε, δ) is worth: μ, noise, comparison
+    audit      attacks on our own mechanisms, and what they prove
     reproduce  the paper's tables and figures, and ours (not private)
     demo       prior methods and ours on synthetic data, as an HTML report
     """
 
 
-for command in (plan, fit, federate, peer, store, ledger, recommend, score, budget, demo, reproduce):
+for command in (plan, fit, federate, peer, store, ledger, recommend, score, budget, audit, demo, reproduce):
     main.add_command(command)
 
 

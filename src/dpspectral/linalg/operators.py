@@ -47,6 +47,9 @@ def _in_threads(
     threads: int, blocks: list[tuple[int, int]], work: Callable[[int, int, int], None], progress: Progress
 ) -> None:
     """work(slot, start, stop) for every block, each slot on one thread. Ctrl-C stops between blocks."""
+    if len(blocks) == 1:
+        work(0, *blocks[0])
+        return
     queue, lock, stop = iter(blocks), threading.Lock(), threading.Event()
     total, done = max(blocks[-1][1], 1), [0]
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from dpspectral.privacy import checks
 
 FROM_DATA = "from-data"
-Items = str | list[str]  # a file, a number or "from-data"; or the names themselves
+Items = str | int | list[str]  # a file, a number or "from-data"; or the names themselves
 
 
 class DataError(ValueError):
@@ -46,6 +46,7 @@ def read_catalogue(items: Items) -> list[str]:
     """Names of the columns: of a file with one per line, or 0..N−1."""
     if isinstance(items, list):
         return items
+    items = str(items)
     if items.isdecimal() and items.isascii():
         return [str(i) for i in range(checks.integer("items", int(items), low=1, high=10**8))]
     file = Path(items)

@@ -1,0 +1,16 @@
+"""Attacks on our own mechanisms, and what they prove: lower bounds on ε beside the ε that is claimed.
+
+    from dpspectral.audit import ATTACKS, audit
+    audit(ATTACKS["power method"](), games=5_000).proved(0.999)
+
+An audit cannot prove privacy; it can only fail to break it. The proofs are in docs/proofs. What it is good for: it runs
+the code that people run, and a mistake in it (noise too small, a wrong index, a share that is missing) makes the lower
+bound exceed the claim.
+"""
+
+from dpspectral.audit.attacks import ATTACKS, Attack
+from dpspectral.audit.evidence import Evidence, one_run_epsilon
+from dpspectral.audit.games import CONFIDENCES, Finding, audit
+from dpspectral.audit.one_run import OneRun, one_run
+
+__all__ = ["ATTACKS", "CONFIDENCES", "Attack", "Evidence", "Finding", "OneRun", "audit", "one_run", "one_run_epsilon"]

@@ -1,0 +1,85 @@
+"""`dpspectral audit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from dpspectral.cli.common import ERR, JSON, OUT, check_out, plain_errors, progress_bar
+from dpspectral.files import write_whole
+from dpspectral.privacy.budget import Budget
+
+NAMES = ("power", "catalogue", "dense", "secure-sum", "peers")
+
+
+@click.command()
+@click.option("--only", type=click.Choice(NAMES), multiple=True, help="Attack this only (repeatable).  [default: all]")
+@click.option("--games", type=click.IntRange(100, 10_000_000), default=4000, show_default=True,
+              help="Games in each of the two worlds; more prove more.")  # fmt: skip
+@click.option("--epsilon", type=float, default=4.0, show_default=True, help="The ε that is claimed.")
+@click.option("--delta", type=float, default=1e-6, show_default=True, help="The δ that is claimed.")
+@click.option("--processes", type=click.IntRange(0, 1024), help="0: play here.  [default: one on each core]")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write a page (.html) about it.")
+@JSON
+def audit(
+    only: tuple[str, ...], games: int, epsilon: float, delta: float, processes: int | None, out: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Attack our own mechanisms on worst-case data, and show what that proves.
+
+    Needs no data. The exit code is 1 if an attack refutes a claim.
+    """
+    from rich.table import Table as Grid
+
+    from dpspectral.audit import ATTACKS, CONFIDENCES, one_run
+    from dpspectral.audit import audit as play
+    from dpspectral.audit.report import HEADER, html, rows
+
+    with plain_errors():
+        budget = Budget(epsilon, delta)
+        if out is not None:
+            check_out(out)
+        chosen = dict(zip(NAMES, ATTACKS.values(), strict=True))
+        names = only or NAMES
+        findings = []
+        try:
+            with progress_bar(float(len(names)), "searching for the worst pair") as tell:
+                for number, name in enumerate(names):
+                    attack = chosen[name](budget=budget)
+                    findings.append(
+                        play(
+                            attack, games, processes=processes,
+                            progress=lambda part, n=number, a=attack: tell(n + part, a.name),  # type: ignore[misc]
+                        )
+                    )  # fmt: skip
+        except KeyboardInterrupt:
+            ERR.print("interrupted; nothing was written")
+            sys.exit(130)
+        # δ is paid for every canary, so one run needs a smaller one to prove anything.
+        single = None if only else one_run(Budget(epsilon, min(delta, 1e-9)))
+        if out is not None:
+            text = html(findings, single).encode()
+            write_whole(out, lambda stream: stream.write(text))
+    if as_json:
+        told = [
+            {
+                "mechanism": f.name, "games": f.evidence.games, "claimed_epsilon": f.claimed, "delta": f.delta,
+                "proved_epsilon": {str(c): f.proved(c) for c in CONFIDENCES},
+                "assumption_free_epsilon": {str(c): f.evidence.plain_epsilon(f.delta, c) for c in CONFIDENCES},
+                "pair_mu": f.attained_mu, "claimed_mu": f.claimed_mu, "broken": f.broken,
+            }
+            for f in findings
+        ]  # fmt: skip
+        click.echo(json.dumps(told, indent=2))
+    else:
+        grid = Grid(*HEADER)
+        for cells in rows(findings, single):
+            grid.add_row(*cells)
+        OUT.print(grid, highlight=False)
+        if out is not None:
+            OUT.print(f"report: {out}", highlight=False)
+    if any(finding.broken for finding in findings) or (single is not None and single.broken):
+        raise click.ClickException("a claim is refuted: do not release anything with this version")
