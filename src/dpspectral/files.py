@@ -6,7 +6,16 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO
+from zipfile import BadZipFile
+from zlib import error as ZlibError  # noqa: N812
+
+# What NumPy raises about a file of arrays that is damaged, or none at all (found by fuzzing, tests/fuzz).
+UNREADABLE = (
+    OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, NotImplementedError, MemoryError,
+    SyntaxError, RuntimeError, BadZipFile, ZlibError, TokenError,
+)  # fmt: skip
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

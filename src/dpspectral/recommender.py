@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from typing import Any, Self
 
 import numpy as np
@@ -21,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import automatic_catalogue, decompose
+from dpspectral.files import UNREADABLE
 from dpspectral.power import Result
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
@@ -212,7 +212,7 @@ class PrivateRecommender(BaseEstimator):
                 )
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             raise ValueError(f"{path}: not a basis written by dpspectral") from error
         n, k = components.shape if components.ndim == 2 else (0, 0)
         degrees = found.get("degrees", found.get("popularity"))

@@ -54,7 +54,10 @@ class Store(Rows):
             found = json.loads((place / "store.json").read_text())
             if found["format"] != _FORMAT:
                 raise ValueError(f"format {found['format']}; this is version {_FORMAT}")
-            blocks = tuple((int(users), int(entries)) for users, entries in found["blocks"])
+            blocks = tuple(
+                (checks.integer("users", u, low=0), checks.integer("entries", e, low=0)) for u, e in found["blocks"]
+            )
+            users_private = checks.flag("users_private", found["users_private"])
             users, entries = (sum(block[k] for block in blocks) for k in (0, 1))
             items = checks.integer("items", found["items"], low=1, high=2**31 - 1)
             sizes = [(place / name).stat().st_size for name in ("degrees.i4", "items.i4")]
@@ -62,7 +65,7 @@ class Store(Rows):
                 raise ValueError("its files are not as long as store.json says")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{place}: not a store of interactions: {error}") from error
-        return cls(place, (users, items), entries, blocks, users_private=bool(found["users_private"]))
+        return cls(place, (users, items), entries, blocks, users_private=users_private)
 
     @classmethod
     def write(

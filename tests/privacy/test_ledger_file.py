@@ -154,6 +154,12 @@ def test_changed_files_are_noticed(path, statement, problem):
     with sqlite3.connect(path) as database:
         database.execute(statement)
     assert any(problem in text for text in LedgerFile(path, None).problems())
+    damaged = Ledger.open(path)
+    for use in (lambda: damaged.entries, lambda: damaged.mu, lambda: damaged.charge(release(1e-6))):
+        with pytest.raises(LedgerFileError, match="is damaged: entry"):
+            use()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT count(*) FROM releases").fetchone()[0] <= 3
 
 
 def _charge_many(path, mu, count):

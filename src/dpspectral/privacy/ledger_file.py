@@ -82,7 +82,10 @@ class LedgerFile:
             raise LedgerFileError(f"{self.path} is not a ledger")
         if found[0] != _FORMAT:
             raise LedgerFileError(f"the ledger {self.path} has format {found[0]}, this version reads {_FORMAT}")
-        return Budget(found[1], found[2])
+        try:
+            return Budget(found[1], found[2])
+        except (TypeError, ValueError) as error:
+            raise LedgerFileError(f"the ledger {self.path} is damaged: {error}") from error
 
     @contextmanager
     def _transaction(self, *, write: bool = False, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -99,7 +102,7 @@ class LedgerFile:
                     database.execute("ROLLBACK")
                     raise
                 database.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise LedgerFileError(f"the ledger {self.path} cannot be used: {error}") from error
 
     def entries(self) -> list[Release]:
@@ -111,14 +114,35 @@ class LedgerFile:
             return _standing(self._rows(database))
 
     def _rows(self, database: sqlite3.Connection) -> list[Row]:
+        """All entries, if nobody changed one: what was spent is read off them."""
+        rows = self._written(database)
+        for problem in self._chain(rows):
+            raise LedgerFileError(f"the ledger {self.path} is damaged: {problem}; see dpspectral ledger verify")
+        return rows
+
+    def _chain(self, rows: list[Row]) -> Iterator[str]:
+        """What is wrong with the chain of digests."""
+        before = self._root()
+        for place, row in enumerate(rows, 1):
+            if row.number != place:
+                yield f"entry {place} is missing"
+                return
+            if row.digest != _digest(before, row.number, row.time, row.release, row.cancels):
+                yield f"entry {place} was changed"
+            before = row.digest
+
+    def _written(self, database: sqlite3.Connection) -> list[Row]:
         found = database.execute(
             "SELECT number, time, what, protects, sensitivity, sigma, step, private, cancels, digest FROM releases "
             "ORDER BY number"
         )
-        return [
-            Row(number, made, Release(what, protects, sensitivity, sigma, step, bool(private)), cancels, digest)
-            for number, made, what, protects, sensitivity, sigma, step, private, cancels, digest in found
-        ]
+        try:
+            return [
+                Row(number, made, Release(what, protects, sensitivity, sigma, step, bool(private)), cancels, digest)
+                for number, made, what, protects, sensitivity, sigma, step, private, cancels, digest in found
+            ]
+        except (TypeError, ValueError) as error:
+            raise LedgerFileError(f"the ledger {self.path} is damaged: {error}") from error
 
     def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
         """Write the release down if `check` accepts the entries there are."""
@@ -155,14 +179,8 @@ class LedgerFile:
             sound = database.execute("PRAGMA integrity_check").fetchone()[0]
             if sound != "ok":
                 found.append(f"the database is damaged: {sound}")
-            rows, before = self._rows(database), self._root()
-        for place, row in enumerate(rows, 1):
-            if row.number != place:
-                found.append(f"entry {place} is missing")
-                break
-            if row.digest != _digest(before, row.number, row.time, row.release, row.cancels):
-                found.append(f"entry {place} was changed")
-            before = row.digest
+            rows = self._written(database)
+        found += self._chain(rows)
         spent = math.sqrt(math.fsum(row.release.mu**2 for row in _standing(rows)))
         if spent > self.budget.mu * (1 + 1e-9):
             found.append(f"mu={spent:.6g} was spent, the policy allows {self.budget.mu:.6g}")

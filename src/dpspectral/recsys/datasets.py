@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from dpspectral.files import UNREADABLE
 from dpspectral.privacy import checks
 from dpspectral.recsys.parquet import load_parquet
 from dpspectral.recsys.rating_table import load_xls
@@ -91,7 +91,7 @@ def _load_store(folder: Path, items: Items | None, min_rating: float | None) -> 
 def _load_npy(file: Path) -> Any:
     try:
         return np.load(file, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{file}: not a NumPy array file, or one with Python objects inside") from error
 
 
@@ -106,7 +106,7 @@ def _load_npz(file: Path, items: Items | None, min_rating: float | None) -> Tabl
             return _as_given(file, sp.load_npz(file), items, min_rating)
     except DataError:
         raise
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError, KeyError, AttributeError, TypeError) as error:
+    except UNREADABLE as error:
         raise DataError(f"{file}: not a readable .npz file of plain arrays") from error
     raise DataError(
         f"{file}: found arrays {sorted(names)}; expected 'user' and 'item', or a matrix saved by scipy.sparse.save_npz"

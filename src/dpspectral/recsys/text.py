@@ -165,7 +165,7 @@ def _lines(
 ) -> Iterator[tuple[int, list[str]]]:
     """Numbered lines split into 2 to 5 fields, without the header; a guessed header is noted."""
     lines = _split(file, stream, separator)
-    number, fields = next(lines)
+    number, fields = next(lines, (1, []))
     width = len(fields)
     if not 2 <= width <= _MOST_FIELDS:
         raise DataError(f"{file}, line {number}: {width} field(s); expected {_EXPECTED}")

@@ -80,9 +80,11 @@ class Policy:
     def read(cls, file: Path) -> Policy:
         try:
             found = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise PolicyError(f"policy {file}: {error}") from error
         allow = found.get("allow", {})
+        if not isinstance(allow, dict):
+            raise PolicyError(f"policy {file}: [allow] must be a table")
         for names, given, where in ((_TOP, found, ""), (_ALLOW, allow, "[allow] ")):
             if unknown := sorted(set(given) - names):
                 raise PolicyError(f"policy {file}: {where}does not know {', '.join(unknown)}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def read_key(file: Path) -> bytes:
     try:
         if len(z85.decode(secret)) == 32:
             return secret
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, struct.error):
         pass
     raise ValueError(f"{file} is no secret key: make one with dpspectral peer --make-keys {file}")
 
@@ -59,7 +60,7 @@ def check_public(name: str, key: str) -> str:
     try:
         if len(key) == 40 and len(z85.decode(key.encode())) == 32:
             return key
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, struct.error):
         pass
     raise ValueError(f"key of {name}: a public key has 40 characters, as dpspectral peer --make-keys prints it")
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.files import UNREADABLE
 from dpspectral.linalg.operators import Progress
 from dpspectral.parties.party import Party, split
 from dpspectral.parties.peers.accountant import colluding_neighbours, spectral
@@ -202,7 +203,11 @@ def as_bytes(arrays: Sequence[NDArray[Any]]) -> bytes:
 
 
 def from_bytes(content: bytes) -> tuple[NDArray[Any], ...]:
+    """What `as_bytes` wrote; raises ValueError about anything else."""
     stream, arrays = io.BytesIO(content), []
-    while stream.tell() < len(content):
-        arrays.append(np.lib.format.read_array(stream, allow_pickle=False))
+    try:
+        while stream.tell() < len(content):
+            arrays.append(np.lib.format.read_array(stream, allow_pickle=False))
+    except UNREADABLE as error:
+        raise ValueError("not arrays that peers agreed on") from error
     return tuple(arrays)

@@ -1,0 +1,263 @@
+"""Everything that reads bytes from outside: a function per parser, and contents to start from.
+
+A target returns, or raises what the parser promises to raise. Anything else is a finding. Used by hypothesis
+(test_fuzz.py, in every test run) and by atheris (run.py, for as long as one likes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, PrivateRecommender
+from dpspectral.engines.flower.policy import Policy, PolicyError
+from dpspectral.engines.peers.config import Config, ConfigError
+from dpspectral.parties.peers import frames
+from dpspectral.parties.peers.source import from_bytes
+from dpspectral.parties.peers.value import State, Value
+from dpspectral.parties.question import Question
+from dpspectral.parties.question import decode as question
+from dpspectral.parties.secure_sum import messages
+from dpspectral.parties.secure_sum.messages import Kind, Refused, Setup
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.ledger_file import LedgerFileError
+from dpspectral.privacy.release import Release
+from dpspectral.queries import Popularity, Product
+from dpspectral.recsys.datasets import load
+from dpspectral.recsys.tables import DataError
+from dpspectral.store import Store
+
+Target = Callable[[bytes], Any]
+SETUP = Setup(bytes(16), 5, 1, 1, 3, bytes(32))
+_FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+
+
+def _file(content: bytes, name: str) -> Path:
+    path = _FOLDER / name
+    path.write_bytes(content)
+    return path
+
+
+def data(suffix: str, content: bytes) -> None:
+    for items in (7, "from-data"):
+        with contextlib.suppress(DataError):
+            load(_file(content, f"data{suffix}"), items=items)
+
+
+def matrix(suffix: str, content: bytes) -> None:
+    with contextlib.suppress(DataError):
+        load(_file(content, f"data{suffix}"))
+
+
+def message(content: bytes) -> None:
+    for kind in Kind:
+        for size in (None, 8):
+            with contextlib.suppress(Refused):
+                messages.decode(content, kind, bytes(16), 0, size)
+    for read in (
+        messages.peek, lambda body: messages.entries(body, 4), lambda body: messages.members_and_rest(body, 5),
+        lambda body: messages.members(body, 5),
+    ):  # fmt: skip
+        with contextlib.suppress(Refused):
+            read(content)
+
+
+def peer_message(content: bytes) -> None:
+    for read in (frames.decode, lambda body: Value.decode(body, 5), lambda body: State.decode(body, 5)):
+        with contextlib.suppress(Refused):
+            read(content)
+
+
+def arrays(content: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        from_bytes(content)
+
+
+def asked(content: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        question(content, SETUP)
+
+
+def policy(content: bytes) -> None:
+    with contextlib.suppress(PolicyError):
+        Policy.read(_file(content, "policy.toml"))
+
+
+def peer_config(content: bytes) -> None:
+    with contextlib.suppress(ConfigError):
+        Config.read(_file(content, "peer.toml"))
+
+
+def ledger_json(content: bytes) -> None:
+    with contextlib.suppress(ValueError, BudgetExceeded):  # the latter: it spends more than it may
+        Ledger.from_json(content.decode("utf-8", "replace")).epsilon()
+
+
+def ledger_file(content: bytes) -> None:
+    for name in ("ledger.db-wal", "ledger.db-shm", "ledger.db-journal"):
+        (_FOLDER / name).unlink(missing_ok=True)
+    try:
+        ledger = Ledger.open(_file(content, "ledger.db"))
+        _ = ledger.entries, ledger.epsilon()
+        ledger.charge(Release("x", "interaction/add-remove", 1.0, 1e6))
+    except (LedgerFileError, RuntimeError):  # not a ledger; full or closed
+        pass
+
+
+def recommender(content: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        PrivateRecommender.load(_file(content, "basis.npz"))
+
+
+def store(content: bytes) -> None:
+    folder = _FOLDER / "store"
+    if not folder.exists():
+        Store.write(folder, [sp.csr_array(np.eye(4, dtype=bool))], 4)
+    (folder / "store.json").write_bytes(content)
+    with contextlib.suppress(ValueError):
+        Store.open(folder).enforced(Interaction(1))
+
+
+def _saved(save: Callable[[Any], object]) -> bytes:
+    stream = io.BytesIO()
+    save(stream)
+    return stream.getvalue()
+
+
+def _ledger_bytes() -> bytes:
+    path = _FOLDER / "seed.db"
+    for old in _FOLDER.glob("seed.db*"):
+        old.unlink()
+    ledger = Ledger.open(path, Budget(1, 1e-6))
+    ledger.charge(Release("one", "interaction/add-remove", 1.0, 10.0))
+    import sqlite3
+
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path.read_bytes()
+
+
+def _store_bytes() -> bytes:
+    folder = _FOLDER / "seed-store"
+    if not folder.exists():
+        Store.write(folder, [sp.csr_array(np.eye(4, dtype=bool))], 4)
+    return (folder / "store.json").read_bytes()
+
+
+def _ledger_text() -> bytes:
+    ledger = Ledger(Budget(1, 1e-6))
+    ledger.charge(Release("one", "interaction/add-remove", 1.0, 10.0))
+    return ledger.to_json().encode()
+
+
+def _questions() -> list[bytes]:
+    queries = [Product(Interaction(2), Iterate(np.eye(4)[:, :2]), shares=3), Popularity(Interaction(2), 4, shares=3)]
+    return [Question("x", query, 0.5, Budget(1, 1e-6), SETUP, 9).encode() for query in queries]
+
+
+_POLICY = b"""data = "d.csv"
+items = "i.txt"
+ledger = "l.db"
+min_rating = 3.5
+[allow]
+unit = "interaction"
+floor = 3
+epsilon = 1.0
+delta = 1e-6
+parties = 4
+collusion = 1
+"""
+_CONFIG = (
+    'name = "1"\ndata = "d.csv"\nitems = "i.txt"\nledger = "l.db"\nkey = "k"\nout = "o.npz"\n'
+    '[run]\nunit = "interaction"\nrank = 2\nusers = 9\nepsilon = 1.0\ndelta = 1e-6\nfloor = 2\ndegree = 2\n'
+    + "".join(f'[[peers]]\nname = "{n}"\naddress = "tcp://h:{n}"\nkey = "{n * 40}"\n' for n in "123")
+).encode()
+_PAIRS = {"user": np.array([0, 1, 1]), "item": np.array([2, 0, 3])}
+
+TARGETS: dict[str, tuple[Target, list[bytes]]] = {
+    "text": (
+        partial(data, ".csv"),
+        [
+            b"user,item,rating\n1,2,3.5\n2,3,1\n",
+            b"1::2::3::4\n",
+            b"1\t2\n3\t4\n",
+            b"0 1 2 3\n1 2\n",
+            b"3,99,1.5\n2,4,99\n",
+        ],
+    ),
+    "npz": (
+        partial(data, ".npz"),
+        [
+            _saved(lambda out: np.savez(out, **_PAIRS)),
+            _saved(lambda out: np.savez_compressed(out, **_PAIRS, rating=np.ones(3))),
+            _saved(lambda out: sp.save_npz(out, sp.csr_matrix(np.eye(3)))),
+        ],
+    ),
+    "npy": (
+        partial(matrix, ".npy"),
+        [_saved(lambda out: np.save(out, np.eye(3))), _saved(lambda out: np.save(out, np.ones((2, 3), dtype="i4")))],
+    ),
+    "messages": (
+        message,
+        [messages.Frame(kind, bytes(16), 1, 0, b"\x03\x00\x00\x00\x01abcd").encode() for kind in Kind],
+    ),
+    "questions": (asked, _questions()),
+    "peer messages": (
+        peer_message,
+        [
+            *(frames.Frame(kind, bytes(16), 0, 0, b"abc").encode() for kind in frames.Kind),
+            Value(b"S").encode(5),
+            State(0, Value(b"S"), frozenset({1}), frozenset({2}), frozenset({3})).encode(5),
+        ],
+    ),
+    "agreed arrays": (arrays, [_saved(lambda out: np.save(out, np.eye(2)))]),
+    "policy": (policy, [_POLICY]),
+    "peer config": (peer_config, [_CONFIG]),
+    "ledger text": (ledger_json, [_ledger_text()]),
+    "ledger file": (ledger_file, [_ledger_bytes()]),
+    "recommender": (recommender, [_saved(lambda out: np.savez(out, components=np.eye(3), eigenvalues=np.ones(3)))]),
+    "store": (store, [_store_bytes()]),
+}
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """A few bytes changed, cut out, put in or doubled."""
+    found = bytearray(content)
+    for _ in range(rng.randint(1, 6)):
+        at = rng.randrange(len(found) + 1)
+        match rng.randrange(5):
+            case 0 if found:
+                found[at % len(found)] = rng.randrange(256)
+            case 1:
+                found[at:at] = rng.randbytes(rng.randint(1, 4))
+            case 2:
+                del found[at : at + rng.randint(1, 8)]
+            case 3:
+                found[at:at] = found[at : at + rng.randint(1, 40)]
+            case 4:
+                found[at:at] = rng.choice(
+                    [
+                        b"-1",
+                        b"nan",
+                        b"1e999",
+                        b"99999999999999999999",
+                        b"\xff",
+                        b"\x00" * 8,
+                        b"{}",
+                        b"[]",
+                        b"null",
+                        b"true",
+                        b'""',
+                    ]
+                )
+    return bytes(found)

@@ -1,0 +1,65 @@
+"""Parsers under random and damaged contents. What was found so far: docs/fuzzing.md."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("zmq")
+sys.path.insert(0, str(Path(__file__).parent))
+from targets import TARGETS, mutated
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+FOUND = {
+    "text": [b",", b"::", b"\n"],
+    "policy": [b'data = "\xd9"', b'data="a"\nitems="b"\nledger="c"\nallow = 3'],
+    "ledger text": [b"[]", b'{"budget": 3}'],
+    "store": [b'{"format": 1, "items": 4, "users_private": false, "blocks": [[-1, 4], [5, 0]]}', b'{"format": 1}'],
+    "npy": [
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (39999999999999999999,), }"
+        + b" " * 40
+    ],
+    "agreed arrays": [b"\x93NUMPY\x01\x00v\x00{'des" + b" " * 112 + b"\n"],
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_was_written_is_read(name):
+    target, seeds = TARGETS[name]
+    for content in seeds:
+        target(content)
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, content) for name, all_of in FOUND.items() for content in all_of])
+def test_what_was_found_once(name, content):
+    TARGETS[name][0](content)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_contents(name):
+    target, seeds = TARGETS[name]
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.sampled_from(seeds), st.randoms(use_true_random=False), st.integers(1, 3))
+    def damaged(content, rng, times):
+        for _ in range(times):
+            content = mutated(content, random.Random(rng.random()))
+        target(content)
+
+    damaged()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_any_contents(name):
+    target, _ = TARGETS[name]
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.binary(max_size=300))
+    def anything(content):
+        target(content)
+
+    anything()
