@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import random
+import struct
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -18,23 +20,31 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from flwr.app import ConfigRecord, RecordDict
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, PrivateRecommender
+from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, Party, PrivateRecommender
 from dpspectral.engines.flower.policy import Policy, PolicyError
+from dpspectral.engines.flower.record import NAME, Envelope, answer_of
 from dpspectral.engines.peers.config import Config, ConfigError
+from dpspectral.parties.journal import Entry, Journal
 from dpspectral.parties.peers import frames
 from dpspectral.parties.peers.source import from_bytes
 from dpspectral.parties.peers.value import State, Value
 from dpspectral.parties.question import Question
 from dpspectral.parties.question import decode as question
 from dpspectral.parties.secure_sum import messages
+from dpspectral.parties.secure_sum.client import Client
+from dpspectral.parties.secure_sum.memory import dump as dump_memory
+from dpspectral.parties.secure_sum.memory import load as load_memory
 from dpspectral.parties.secure_sum.messages import Kind, Refused, Setup
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
 from dpspectral.privacy.release import Release
 from dpspectral.queries import Popularity, Product
 from dpspectral.recsys.datasets import load
-from dpspectral.recsys.tables import DataError
+from dpspectral.recsys.parquet import pairs_of
+from dpspectral.recsys.split import load_split
+from dpspectral.recsys.tables import DataError, read_catalogue
 from dpspectral.store import Store
 
 Target = Callable[[bytes], Any]
@@ -57,6 +67,28 @@ def data(suffix: str, content: bytes) -> None:
 def matrix(suffix: str, content: bytes) -> None:
     with contextlib.suppress(DataError):
         load(_file(content, f"data{suffix}"))
+
+
+def catalogue(content: bytes) -> None:
+    with contextlib.suppress(DataError):
+        read_catalogue(str(_file(content, "items.txt")))
+
+
+def parquet(content: bytes) -> None:
+    data(".parquet", content)
+    with contextlib.suppress(DataError):
+        list(pairs_of(_file(content, "data.parquet"), {"2": 0, "0": 1, "3": 2}))
+
+
+def parts(content: bytes) -> None:
+    with contextlib.suppress(DataError):
+        load_split(_file(content, "parts.npz"))
+    folder = _FOLDER / "published"
+    folder.mkdir(exist_ok=True)
+    (folder / "test.txt").write_bytes(b"0 1\n")
+    (folder / "train.txt").write_bytes(content)
+    with contextlib.suppress(DataError):
+        load_split(folder)
 
 
 def message(content: bytes) -> None:
@@ -96,6 +128,35 @@ def policy(content: bytes) -> None:
 def peer_config(content: bytes) -> None:
     with contextlib.suppress(ConfigError):
         Config.read(_file(content, "peer.toml"))
+
+
+def memory(content: bytes) -> None:
+    with contextlib.suppress(Refused):
+        load_memory(content, SETUP, 0, _HOLDER)
+
+
+def flower_record(content: bytes) -> None:
+    try:
+        record = RecordDict({NAME: ConfigRecord(json.loads(content, parse_constant=float))})
+    except (ValueError, TypeError, AttributeError, RecursionError):  # not even a record of Flower's
+        return
+    for name, values in record[NAME].items():  # JSON has no bytes
+        if isinstance(values, str) and name in ("run", "seed", "message", "answer"):
+            record[NAME][name] = values.encode()
+    for read in (Envelope.decode, answer_of):
+        with contextlib.suppress(Refused):
+            read(record)
+
+
+def journal(content: bytes) -> None:
+    kept = Journal(_FOLDER / "journal")
+    (kept.folder / "run.json").write_bytes(content)
+    with contextlib.suppress(ValueError):
+        kept.seed()
+    kept.keep(b"?", Entry(np.zeros(1, dtype=np.int64), 1))
+    next(kept.folder.glob("*.npz")).write_bytes(content)
+    with contextlib.suppress(ValueError):
+        kept.find(b"?")
 
 
 def ledger_json(content: bytes) -> None:
@@ -165,6 +226,33 @@ def _questions() -> list[bytes]:
     return [Question("x", query, 0.5, Budget(1, 1e-6), SETUP, 9).encode() for query in queries]
 
 
+def _parquet() -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return _saved(lambda out: pq.write_table(pa.table(_PAIRS), out, compression="none"))
+
+
+def _sheet() -> bytes:
+    """A sheet of the oldest kind that xlrd reads: two rows, of one and of two ratings."""
+    rows = [[1, 99, 3.5], [2, -1.25, 4]]
+    cells = [
+        struct.pack("<HHHH3xd", 3, 15, row, column, value)
+        for row, values in enumerate(rows)
+        for column, value in enumerate(values)
+    ]
+    return struct.pack("<HHHH", 9, 4, 2, 16) + b"".join(cells) + struct.pack("<HH", 10, 0)
+
+
+def _flower_records() -> list[bytes]:
+    envelope = {
+        "run": "r" * 16, "parties": 5, "collusion": 1, "drop-tolerance": 1, "rounds": 3, "seed": "s" * 32, "party": 2,
+        "catalogue": "ab", "stage": "ask", "message": "hello",
+    }  # fmt: skip
+    answer = {"answer": "x", "answered": True, "seconds": 0.5, "reason": ""}
+    return [json.dumps(found).encode() for found in (envelope, answer)]
+
+
 _POLICY = b"""data = "d.csv"
 items = "i.txt"
 ledger = "l.db"
@@ -183,6 +271,7 @@ _CONFIG = (
     + "".join(f'[[peers]]\nname = "{n}"\naddress = "tcp://h:{n}"\nkey = "{n * 40}"\n' for n in "123")
 ).encode()
 _PAIRS = {"user": np.array([0, 1, 1]), "item": np.array([2, 0, 3])}
+_HOLDER = Party(sp.csr_array(np.eye(4, dtype=bool)), Interaction(2))
 
 TARGETS: dict[str, tuple[Target, list[bytes]]] = {
     "text": (
@@ -207,6 +296,13 @@ TARGETS: dict[str, tuple[Target, list[bytes]]] = {
         partial(matrix, ".npy"),
         [_saved(lambda out: np.save(out, np.eye(3))), _saved(lambda out: np.save(out, np.ones((2, 3), dtype="i4")))],
     ),
+    "parquet": (parquet, [_parquet()]),
+    "xls": (partial(data, ".xls"), [_sheet()]),
+    "catalogue": (catalogue, [b"one\ntwo\n", b"\xef\xbb\xbfa\r\nb"]),
+    "parts": (
+        parts,
+        [_saved(lambda out: np.savez(out, **_PAIRS, split=np.array([0, 0, 1]))), b"0 1 2\n1 2\n"],
+    ),
     "messages": (
         message,
         [messages.Frame(kind, bytes(16), 1, 0, b"\x03\x00\x00\x00\x01abcd").encode() for kind in Kind],
@@ -221,6 +317,12 @@ TARGETS: dict[str, tuple[Target, list[bytes]]] = {
         ],
     ),
     "agreed arrays": (arrays, [_saved(lambda out: np.save(out, np.eye(2)))]),
+    "party's memory": (memory, [dump_memory(Client(SETUP, 0, _HOLDER))]),
+    "flower records": (flower_record, _flower_records()),
+    "journal": (
+        journal,
+        [b'{"seed": 3}', _saved(lambda out: np.savez(out, integers=np.arange(3), survivors=np.int64(2)))],
+    ),
     "policy": (policy, [_POLICY]),
     "peer config": (peer_config, [_CONFIG]),
     "ledger text": (ledger_json, [_ledger_text()]),

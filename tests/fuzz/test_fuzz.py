@@ -9,6 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("zmq")
+pytest.importorskip("flwr")
+pytest.importorskip("pyarrow")
+pytest.importorskip("xlrd")
 sys.path.insert(0, str(Path(__file__).parent))
 from targets import TARGETS, mutated
 

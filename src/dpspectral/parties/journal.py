@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.files import write_whole
+from dpspectral.files import UNREADABLE, write_whole
 from dpspectral.parties.keys import digest
 from dpspectral.privacy.ledger import Ledger, Release
 
@@ -41,7 +41,10 @@ class Journal:
         if not file.exists():
             text = json.dumps({"seed": secrets.randbelow(2**31)})
             write_whole(file, lambda stream: stream.write(text.encode()))
-        return int(json.loads(file.read_text())["seed"])
+        try:
+            return int(json.loads(file.read_text())["seed"])
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"{file} is damaged; start the run in a new folder") from error
 
     def charge(self, release: Release) -> None:
         """Before a new sum is opened."""
@@ -52,8 +55,14 @@ class Journal:
         file = self._file(question)
         if not file.exists():
             return None
-        with np.load(file) as content:
-            return Entry(content["integers"], int(content["survivors"]))
+        try:
+            with np.load(file, allow_pickle=False) as content:
+                integers, survivors = content["integers"], content["survivors"]
+        except UNREADABLE as error:
+            raise ValueError(f"{file} is damaged; without it this sum is asked for, and paid, again") from error
+        if integers.dtype != np.int64 or survivors.shape or survivors.dtype.kind not in "iu":
+            raise ValueError(f"{file} holds no opened sum; without it this sum is asked for, and paid, again")
+        return Entry(integers, int(survivors))
 
     def keep(self, question: bytes, entry: Entry) -> None:
         """All of it on disk, or nothing."""

@@ -24,7 +24,7 @@ def load_parquet(file: Path, items: Items | None, min_rating: float | None) -> T
     chosen = _columns(file, pa, pq)
     try:
         table = pq.read_table(file, columns=list(chosen.values()))
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a readable Parquet file") from error
     return from_arrays(file, _plain(file, table, chosen), items, min_rating)
 
@@ -45,7 +45,7 @@ def pairs_of(
                     keep = arrays["rating"] >= min_rating
                     arrays = {role: values[keep] for role, values in arrays.items()}
                 yield arrays["user"], _positions(file, arrays["item"], names)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a readable Parquet file") from error
 
 
@@ -70,7 +70,7 @@ def _columns(file: Path, pa: Any, pq: Any) -> dict[str, str]:
     """Which columns hold users, items and ratings."""
     try:
         names = pq.read_schema(file).names
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a readable Parquet file") from error
     chosen: dict[str, str] = {}
     for role, known in _NAMES.items():

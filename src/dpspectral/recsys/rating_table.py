@@ -6,6 +6,7 @@ against the row, because a table without it would lose its first item.
 
 from __future__ import annotations
 
+import io
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -60,8 +61,8 @@ def load_xls(file: Path, items: Items | None, min_rating: float | None) -> Table
             f"{file}: reading .xls needs xlrd: pip install 'dpspectral[files]', or save it as CSV"
         ) from None
     try:
-        sheet = xlrd.open_workbook(str(file)).sheet_by_index(0)
-    except (xlrd.XLRDError, AssertionError, IndexError, KeyError, ValueError, OSError) as error:
+        sheet = xlrd.open_workbook(str(file), logfile=io.StringIO()).sheet_by_index(0)
+    except Exception as error:  # a damaged sheet makes xlrd raise whatever its parser stumbles over
         raise DataError(f"{file}: not a readable .xls sheet of ratings") from error
 
     def rows() -> Iterator[tuple[int, list[float]]]:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dpspectral.files import UNREADABLE
 from dpspectral.recsys.datasets import load_public
 from dpspectral.recsys.tables import DataError
 
@@ -65,9 +66,19 @@ def load_split(path: Path, seed: int = 0) -> Split:
     if path.is_dir():
         return _published(path)
     if path.suffix == ".npz":
-        with np.load(path) as file:
-            if {"user", "item", "split"} <= set(file.files):
-                return split(file["user"], file["item"], test=file["split"] != 0)
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                found = {name: file[name] for name in ("user", "item", "split") if name in file.files}
+        except UNREADABLE as error:
+            raise DataError(f"{path}: not a readable .npz file of plain arrays") from error
+        if len(found) == 3:
+            if (
+                len({values.shape for values in found.values()}) > 1
+                or found["user"].ndim != 1
+                or not len(found["user"])
+            ):
+                raise DataError(f"{path}: user, item and split must be lists of the same length, and not empty")
+            return split(found["user"], found["item"], test=found["split"] != 0)
     pairs = sp.coo_array(load_public(path).matrix)
     return split(pairs.row, pairs.col, seed=seed)
 
@@ -79,7 +90,11 @@ def _published(folder: Path) -> Split:
         file = folder / name
         if not file.is_file():
             raise DataError(f"{folder}: no {name}; expected a folder with train.txt and test.txt, or a data file")
-        for line, text in enumerate(file.read_text().splitlines(), start=1):
+        try:
+            lines = file.read_text().splitlines()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file}: not text ({error.reason} at byte {error.start})") from error
+        for line, text in enumerate(lines, start=1):
             try:
                 values = [int(word) for word in text.split()]
             except ValueError:

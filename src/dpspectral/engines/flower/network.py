@@ -9,7 +9,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from dpspectral.engines.flower.record import Envelope, answer_of
-from dpspectral.parties.secure_sum.messages import Aborted
+from dpspectral.parties.secure_sum.messages import Aborted, Refused
 from dpspectral.parties.secure_sum.network import Network
 from dpspectral.parties.secure_sum.server import Wave
 
@@ -62,7 +62,10 @@ class FlowerNetwork(Network):
                 self.reasons[party] = f"its node failed (code {found.error.code})"
                 yield party, None, 0.0
             else:
-                answer, seconds, reason = answer_of(found.content)
+                try:
+                    answer, seconds, reason = answer_of(found.content)
+                except Refused as error:
+                    answer, seconds, reason = None, 0.0, str(error)
                 if answer is None:
                     self.reasons[party] = reason or "it refused (its own log says why)"
                 yield party, answer, seconds

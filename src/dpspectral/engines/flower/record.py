@@ -57,7 +57,12 @@ def reply(answer: bytes | None, seconds: float, reason: str = "") -> RecordDict:
 
 
 def answer_of(content: RecordDict) -> tuple[bytes | None, float, str]:
-    """Answer, seconds, and why there is none."""
-    found = content.config_records[NAME]
-    answer = bytes(found["answer"]) if found["answered"] else None  # type: ignore[arg-type]
-    return answer, float(found["seconds"]), str(found["reason"])  # type: ignore[arg-type]
+    """Answer, seconds, and why there is none. Raises `Refused` for anything else."""
+    try:
+        found = content.config_records[NAME]
+        answer, answered, seconds, reason = (found[name] for name in ("answer", "answered", "seconds", "reason"))
+    except KeyError as error:
+        raise Refused(f"no answer of a party: {error} is missing") from None
+    if not (isinstance(answer, bytes) and isinstance(answered, bool) and isinstance(seconds, float)):
+        raise Refused("no answer of a party")
+    return answer if answered else None, seconds, str(reason)

@@ -63,7 +63,9 @@ def load(content: bytes, setup: Setup, party: int, holder: Holder) -> Client:
         client._round, client._stopped = found["round"], found["stopped"]
         client._awaits = None if found["awaits"] is None else Kind(found["awaits"])
         client._receipt, client._view = found["receipt"], bytes.fromhex(found["view"])
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except Refused:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise Refused(f"this party's memory is damaged: {type(error).__name__}") from None
     return client
 
