@@ -14,8 +14,8 @@ from dpspectral.cli import main
 from dpspectral.decompose import automatic_catalogue
 from dpspectral.experiments.synthetic import tastes
 from dpspectral.plan import plan, stand_in, typical
-from dpspectral.plan_report import html
 from dpspectral.recsys.metrics import exact_basis, relative_error
+from dpspectral.reports.plan import html
 
 RANK, USERS, ITEMS = 8, 4000, 500
 SHAPE = ["--users", "6040", "--items", "3678", "--rank", "32", "--epsilon", "5", "--delta", "1e-8"]

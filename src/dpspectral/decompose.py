@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from dpspectral.catalogue import PrivateCatalogue
@@ -109,7 +110,7 @@ def decompose(
         raise ValueError(f'{", ".join(options)}: for method="power" only; the dense release does not iterate')
     checks.optional_integer("random_state", random_state, low=0)
     checks.optional_integer("threads", threads, low=1, high=1024)
-    own_budget = ledger is None
+    call = {"own_budget": ledger is None, "budget": asdict(budget)}
     if isinstance(data, Rows):
         data = checked(data, unit)  # once, for the count and for what follows
         users = "private" if users is None and data.users_private else users
@@ -132,8 +133,7 @@ def decompose(
             random_state=random_state, noise=noise, threads=threads, **options,
             progress=None if progress is None else lambda number, part: progress(f"iteration {number}", part),
         )  # fmt: skip
-    result.settings["own_budget"] = own_budget
-    result.settings["reason"] = " ".join([*words, *_outcome(result, unit, n)])
+    result.settings.update(call, reason=" ".join([*words, *_outcome(result, unit, n)]))
     return result
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,7 @@ def dense_release(
         "storage": matrix.storage,
         "noise_std": matrix.noise_std,
         "own_budget": ledger is None,
+        "budget": asdict(budget),
     }
     if found is not None:
         found = Catalogue(found.popularity, found.chosen[kept], found.noise_std, found.floor)

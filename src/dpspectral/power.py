@@ -12,8 +12,8 @@ import json
 import math
 import os
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,24 @@ class Result:
         if self.catalogue is not None:
             arrays |= {"popularity": self.catalogue.popularity, "chosen": self.catalogue.chosen}
         write_whole(path, lambda stream: np.savez(stream, **arrays))
+
+    def report(self, path: str | os.PathLike[str], items: Sequence[str] | None = None) -> None:
+        """Write a page for people (.html): what was released, and what it tells about one person.
+
+        `items` are the public names of the columns. The page holds nothing that is not in this result.
+        """
+        from dpspectral.reports import basis
+
+        if items is not None and len(items) != len(self.components):
+            raise ValueError(f"items must be the {len(self.components)} names of the columns, got {len(items)}")
+        check_writable(path)
+        arrays = {"components": self.components, "eigenvalues": self.eigenvalues}
+        if items is not None:
+            arrays["items"] = np.array([str(item) for item in items])
+        if self.catalogue is not None:
+            arrays["popularity"] = self.catalogue.popularity
+        page = basis.html(self.summary(), arrays).encode()
+        write_whole(path, lambda stream: stream.write(page))
 
 
 def iterate(
@@ -262,7 +280,7 @@ def power_method(
         progress=progress,
         extra_bits=extra_bits,
     )
-    result.settings["own_budget"] = ledger is None
+    result.settings.update(own_budget=ledger is None, budget=asdict(budget))
     return result
 
 

@@ -378,7 +378,8 @@ def bridges(there, half):
 
 @pytest.mark.slow
 def test_a_network_that_falls_apart_for_five_seconds(group):
-    """Neither half can settle anything alone."""
+    """Neither half can settle anything alone: nobody ends with a basis, or a quorum does (on a slow machine a peer may
+    be silent for too long once more, and stop)."""
     there = group()
     with bridges(there, (0, 1, 2, 3)) as (found, routes):
         there.start(routes=routes)
@@ -389,7 +390,7 @@ def test_a_network_that_falls_apart_for_five_seconds(group):
         for bridge in found:
             bridge.heal()
         done, why = there.check(there.ends())
-        assert len(done) in (0, 8), why
+        assert not done or len(done) >= Config.read(there.file(0, "toml")).setup.quorum, why
 
 
 # ---- strangers and liars

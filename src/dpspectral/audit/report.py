@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from dpspectral.audit.games import CONFIDENCES, Finding
 from dpspectral.audit.one_run import OneRun
-from dpspectral.report import heading, page, paragraph, picture, svg, table, warning
+from dpspectral.reports import meaning
+from dpspectral.reports.page import heading, page, paragraph, picture, svg, table, warning
 
 HEADER = ("mechanism", "games", "claimed ε", "proved ε, 95%", "proved ε, 99.9%", "part of the claim", "verdict")
 
@@ -63,6 +64,14 @@ def html(findings: Sequence[Finding], single: OneRun | None) -> str:
             for f in findings
         ]),
     ]  # fmt: skip
+    if findings:
+        claim = findings[0]
+        parts += [
+            heading("What the claim means for one person"),
+            *meaning.words(
+                "interaction/add-remove", claim.claimed, claim.delta, claim.claimed_mu, "all that is released"
+            ),
+        ]
     return page("Audit", parts)
 
 

@@ -15,6 +15,7 @@ from dpspectral.cli.ledger import ledger
 from dpspectral.cli.peer import peer
 from dpspectral.cli.plan import plan
 from dpspectral.cli.recommend import recommend, score
+from dpspectral.cli.report import report
 from dpspectral.cli.store import store
 from dpspectral.cli.studies import budget, demo, reproduce
 
@@ -40,7 +41,7 @@ def main() -> None:
     """
 
 
-for command in (plan, fit, federate, peer, store, ledger, recommend, score, budget, audit, demo, reproduce):
+for command in (plan, fit, federate, peer, store, ledger, report, recommend, score, budget, audit, demo, reproduce):
     main.add_command(command)
 
 

@@ -11,12 +11,15 @@ import click
 
 from dpspectral.catalogue import PrivateCatalogue, catalogue_by_name
 from dpspectral.cli.common import DELTA, EPSILON, HEADER, LEDGER, MIN_RATING, check_out, ledger_words, open_ledger
+from dpspectral.files import write_whole
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.recsys import datasets
 from dpspectral.recsys.tables import Table
+from dpspectral.reports import meaning
+from dpspectral.reports.basis import of_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = [
@@ -25,6 +28,11 @@ _OPTIONS = [
     EPSILON,
     DELTA,
     click.option("--out", type=click.Path(path_type=Path), required=True, help="The .npz file to write."),
+    click.option(
+        "--report",
+        metavar="FILE|none",
+        help="A page for people about the result.  [default: beside --out, .report.html]",
+    ),
     LEDGER,
     click.option(
         "--unit",
@@ -114,6 +122,7 @@ class Asked:
     start: str | None
     momentum: float | None
     users: int | None
+    report: str | None
 
     @property
     def budget(self) -> Budget:
@@ -130,7 +139,12 @@ class Asked:
     def load(self, data: Path) -> Table:
         """Read the file, once it is sure that the output can be written."""
         given = [Path(self.items)] if self.items else []
-        check_out(self.out, data, *given, *([self.ledger] if self.ledger else []))
+        inputs = [data, *given, *([self.ledger] if self.ledger else [])]
+        check_out(self.out, *inputs)
+        if self.page is not None:
+            check_out(self.page, *inputs, option="--report")
+            if self.page.resolve() == self.out.resolve():
+                raise ValueError(f"--report {self.page} is the file of --out; choose another one")
         return datasets.load(data, items=self.items, min_rating=self.min_rating, header=self.header)
 
     def choices(self, table: Table) -> dict[str, Any]:
@@ -147,12 +161,29 @@ class Asked:
 
     def write(self, result: Result, table: Table) -> dict[str, Any]:
         """The file, and a summary of what is in it."""
-        result.settings["own_budget"] = self.ledger is None
-        summary = {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes)}
+        result.settings.update(own_budget=self.ledger is None, catalogue=table.catalogue)
         if self.users is not None:
-            summary["users_declared"] = self.users
+            result.settings["users_declared"] = self.users
         result.save(self.out, **({} if table.items is None else {"items": table.items}))
-        return {**summary, "out": str(self.out)}
+        self.write_page()
+        return {**result.summary(), "notes": list(table.notes), **self.written}
+
+    def write_page(self) -> None:
+        """The page of the file that was written."""
+        if self.page is not None:
+            page = of_file(self.out).encode()
+            write_whole(self.page, lambda stream: stream.write(page))
+
+    @property
+    def page(self) -> Path | None:
+        """Where the page for people goes."""
+        if self.report == "none":
+            return None
+        return self.out.with_suffix(".report.html") if self.report is None else Path(self.report)
+
+    @property
+    def written(self) -> dict[str, str]:
+        return {"out": str(self.out), **({} if self.page is None else {"report": str(self.page)})}
 
     def told(self, result: Result, table: Table) -> list[tuple[str, str]]:
         """The result in a few lines."""
@@ -171,7 +202,8 @@ class Asked:
             ("items", table.catalogue),
             *([("users", f"{self.users} (declared)")] if self.users is not None else []),
             *(("note", note) for note in table.notes),
-            ("written", str(self.out)),
+            ("one person", meaning.sentence(ledger.protects or "", self.budget.mu)),
+            ("written", ", ".join(self.written.values())),
         ]
 
 

@@ -74,12 +74,12 @@ def progress_bar(total: float, text: str) -> Iterator[Callable[[float, str], Non
         yield lambda amount, text: bar.update(task, completed=amount, description=text)
 
 
-def check_out(out: Path, *inputs: Path) -> None:
+def check_out(out: Path, *inputs: Path, option: str = "--out") -> None:
     """Refuse, before any work, an output that cannot be written or that is one of the inputs."""
     check_writable(out)
     for given in inputs:
         if out.exists() and given.exists() and out.samefile(given):
-            raise ValueError(f"--out {out} is the input {given}; choose another file")
+            raise ValueError(f"{option} {out} is the input {given}; choose another file")
 
 
 def facts(rows: list[tuple[str, str]]) -> None:

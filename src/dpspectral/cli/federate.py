@@ -182,8 +182,9 @@ def _flower(
         with np.load(made) as content:
             summary = json.loads(str(content["summary"]))
         write_whole(asked.out, lambda stream: stream.write(made.read_bytes()))
+        asked.write_page()
     if as_json:
-        click.echo(json.dumps({**summary, "out": str(asked.out)}, indent=2))
+        click.echo(json.dumps({**summary, **asked.written}, indent=2))
         return
     facts(
         [
@@ -193,6 +194,6 @@ def _flower(
             ("noise", f"standard deviation {summary['noise_std']:.4g} per entry of the (last) release"),
             ("why", summary["reason"]),
             ("parties", f"{parties} simulated Flower nodes; {collusion} may collude, {drop_tolerance} may leave"),
-            ("written", str(asked.out)),
+            ("written", ", ".join(asked.written.values())),
         ]
     )

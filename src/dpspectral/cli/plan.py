@@ -66,7 +66,7 @@ def plan(
     as_json: bool,
 ) -> None:
     """Noise against signal, memory, time and bytes per party for every method. No private data is touched."""
-    from dpspectral.plan_report import html
+    from dpspectral.reports.plan import html
 
     with plain_errors():
         budget = Budget(epsilon, delta)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpspectral import report
 from dpspectral.baselines import closed_form_true_epsilon
 from dpspectral.experiments.demo import Demo
 from dpspectral.privacy.budget import Budget
+from dpspectral.reports import page as report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_LOOKS = (("#8a8f98", "s", ":"), ("#b45309", "^", "--"), ("#1d4ed8", "o", "-"), ("#1d4ed8", "D", (0, (4, 2))))
+_LOOKS = (("#8a8f98", "s", ":"), ("#b45309", "^", "--"), ("#3b82f6", "o", "-"), ("#3b82f6", "D", (0, (4, 2))))
 
 
 def draw(demo: Demo) -> Figure:

@@ -172,11 +172,11 @@ def order_violations(rows: list[Row], metric: str = "same") -> list[str]:
 _STYLES: dict[str, dict[str, Any]] = {
     "central": {"color": "C1", "linestyle": "-"},
     "decentralised": {"color": "C1", "linestyle": "", "marker": "x"},
-    "balcan": {"color": "0.35", "linestyle": "-"},
+    "balcan": {"color": "0.5", "linestyle": "-"},
     "balcan-public": {"color": "C5", "linestyle": "-"},
     "fedpower": {"color": "C6", "linestyle": "-"},
     "central-exact": {"color": "C1", "linestyle": ":"},
-    "balcan-exact": {"color": "0.35", "linestyle": ":"},
+    "balcan-exact": {"color": "0.5", "linestyle": ":"},
     "balcan-public-exact": {"color": "C5", "linestyle": ":"},
     "fedpower-exact": {"color": "C6", "linestyle": ":"},
     "no-root-two": {"color": "C9", "linestyle": "-"},

@@ -95,7 +95,7 @@ def draw(rows: list[Row]) -> Any:
     figure = Figure(figsize=(5.2 * len(names), 3.6), layout="constrained")
     found = summary(rows)
     styles = {
-        "curator": ("0.2", "-", 1.5),
+        "curator": ("black", "-", 1.5),
         "peers": ("C2", "-", 4.0),
         "secure": ("C0", "--", 1.5),
         "local": ("C3", ":", 1.5),

@@ -18,16 +18,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dpspectral import report
 from dpspectral.experiments import claims, errors, frontier, holders, overhead, ratio, statistics
 from dpspectral.experiments.cells import Cells
 from dpspectral.experiments.curves import LABELS, STEPS
 from dpspectral.experiments.sets import FAMILIES, DataSet, files, find
 from dpspectral.files import check_writable, write_whole
+from dpspectral.reports import page as report
 
 Say = Callable[[str], None]
 PARTS = ("table1", "table2", "figure1", "figure2", "figure3", "frontier", "holders")
-NOT_PRIVATE = "Not private: exact figures of the data, and seeded noise."
+NOT_PRIVATE = (
+    "Not private: exact figures of the data, and seeded noise. Nothing limits what anyone can learn about one person "
+    "from this page, except where the data is synthetic or public anyway."
+)
 
 
 @dataclass
@@ -221,7 +224,16 @@ _MAKERS: dict[str, Callable[[Cells, Options, Say], Made]] = {
 
 def reproduce(names: Iterable[str], options: Options, say: Say = lambda _: None) -> Path:
     """Make the named parts and return the report."""
+    fresh = not options.out.exists()
     options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        return _make(names, options, say)
+    finally:
+        if fresh and not any(options.out.iterdir()):  # it failed before anything was made
+            options.out.rmdir()
+
+
+def _make(names: Iterable[str], options: Options, say: Say) -> Path:
     cells = Cells(options.out / "cells.jsonl")
     if cells.damaged:
         say(f"{cells.damaged} damaged entr{'y' if cells.damaged == 1 else 'ies'} in {cells.file}: computed again")
@@ -237,9 +249,7 @@ def _write(name: str, made: Made, options: Options) -> None:
     out = options.out
     text = frontier.to_csv(made.rows) if name == "frontier" else _csv(made.rows)
     write_whole(out / f"{name}.csv", lambda stream: stream.write(text.encode()))
-    parts = [report.heading(made.title), report.warning(NOT_PRIVATE), *map(report.paragraph, made.words)]
-    if any("synthetic" in label for label in made.data):
-        parts.append(report.warning("Some of the data is synthetic: twins with the shape of the originals."))
+    parts = [report.heading(made.title), *map(report.paragraph, made.words)]
     if made.figure is not None:
         drawing = report.svg(made.figure)
         write_whole(out / f"{name}.svg", lambda stream: stream.write(drawing.encode()))
@@ -278,7 +288,12 @@ def _report(out: Path) -> Path:
     rows = [[name, facts["command"], facts["seeds"], "; ".join(f"{k} {v}" for k, v in facts["data"].items())]
             for name, facts in record.items()]  # fmt: skip
     parts += [report.heading("How this was made"), report.table(["part", "command", "seeds", "data"], rows)]
-    page = report.page("Tables and figures, reproduced", parts)
+    twins = sorted({label for facts in record.values() for label in facts["data"] if "synthetic" in label})
+    alarms = [
+        NOT_PRIVATE,
+        *([f"Synthetic twins with the shape of the originals: {'; '.join(twins)}."] if twins else []),
+    ]
+    page = report.page("Tables and figures, reproduced", [*map(report.warning, alarms), *parts])
     file = out / "report.html"
     write_whole(file, lambda stream: stream.write(page.encode()))
     return file

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dpspectral import report
 from dpspectral.plan import Plan, option_cells
+from dpspectral.reports import meaning
+from dpspectral.reports import page as report
 
 
 def html(found: Plan) -> str:
@@ -29,15 +30,20 @@ def html(found: Plan) -> str:
             ),
             report.heading("Recommendation"),
             report.paragraph(found.reason),
-            *([report.paragraph(f"dpspectral fit DATA {found.options_of_fit}")] if found.recommended else []),
+            *([report.code(f"dpspectral fit DATA {found.options_of_fit}")] if found.recommended else []),
             report.table(header, rows),
             report.picture(
                 report.svg(draw(found)),
                 "Eigenvalues of the stand-in, and the level that noise of each method reaches. Components above a line "
                 "can be found by that method.",
             ),
+            report.heading("What anyone could learn about one person"),
+            *meaning.words(
+                found.unit.relation, found.budget.epsilon, found.budget.delta, found.budget.mu,
+                "all that such a run releases",
+            ),
         ],
-    )
+    )  # fmt: skip
 
 
 def draw(found: Plan) -> Any:

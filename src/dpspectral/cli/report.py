@@ -1,0 +1,30 @@
+"""`dpspectral report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dpspectral.cli.common import check_out, facts, plain_errors
+from dpspectral.files import write_whole
+from dpspectral.reports.basis import of_file
+
+
+@click.command()
+@click.argument("basis", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The .html file to write.  [default: beside BASIS, .report.html]"
+)
+def report(basis: Path, out: Path | None) -> None:
+    """A page for people about a BASIS: what was released, and what anyone can learn about one person from it.
+
+    It is made from the file alone. `fit` and `federate` write it by themselves; this is for files of `peer`, of Flower,
+    and of `Result.save`.
+    """
+    with plain_errors():
+        target = basis.with_suffix(".report.html") if out is None else out
+        check_out(target, basis)
+        page = of_file(basis).encode()
+        write_whole(target, lambda stream: stream.write(page))
+    facts([("written", str(target))])
