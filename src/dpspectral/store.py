@@ -63,7 +63,7 @@ class Store(Rows):
             sizes = [(place / name).stat().st_size for name in ("degrees.i4", "items.i4")]
             if sizes != [4 * users, 4 * entries]:
                 raise ValueError("its files are not as long as store.json says")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{place}: not a store of interactions: {error}") from error
         return cls(place, (users, items), entries, blocks, users_private=users_private)
 

@@ -20,7 +20,13 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 FOUND = {
     "text": [b",", b"::", b"\n"],
     "policy": [b'data = "\xd9"', b'data="a"\nitems="b"\nledger="c"\nallow = 3'],
-    "ledger text": [b"[]", b'{"budget": 3}'],
+    "ledger text": [
+        b"[]",
+        b'{"budget": 3}',
+        b'{"budget": {"epsilon": 1, "delta": 1e-6}, "releases": [0.5]}',
+        b'{"budget": {"epsilon": 1, "delta": 1e-6}, "releases": [{"what": 3, "protects": [], "sensitivity": 1, '
+        b'"sigma": 9, "private": "no"}]}',
+    ],
     "store": [b'{"format": 1, "items": 4, "users_private": false, "blocks": [[-1, 4], [5, 0]]}', b'{"format": 1}'],
     "npy": [
         b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (39999999999999999999,), }"
@@ -40,6 +46,14 @@ def test_what_was_written_is_read(name):
 @pytest.mark.parametrize(("name", "content"), [(name, content) for name, all_of in FOUND.items() for content in all_of])
 def test_what_was_found_once(name, content):
     TARGETS[name][0](content)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_deeply_nested_contents(name):
+    for opening in (b"[", b'{"a":', b"a = [", b"a = " + b"[" * 9_000):
+        text = opening * (50_000 if len(opening) < 9 else 1)
+        for content in (text, len(text).to_bytes(4, "big") + text):
+            TARGETS[name][0](content)
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -116,7 +116,7 @@ def decode(content: bytes, setup: Shares) -> Question:
     """The question, if it is one in every respect. (Cached: parties in one process read the same bytes.)"""
     try:
         return _decode(content, setup)
-    except (KeyError, TypeError, ValueError, struct.error, UnicodeDecodeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, struct.error, OverflowError, RecursionError) as error:
         raise ValueError(f"not a question: {error}") from error
 
 

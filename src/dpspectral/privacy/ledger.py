@@ -207,7 +207,7 @@ class Ledger:
             ledger = cls(Budget(content["budget"]["epsilon"], content["budget"]["delta"]))
             for entry in content["releases"]:
                 ledger.charge(Release(**{key: value for key, value in entry.items() if key != "mu"}))
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"not a ledger: {error}") from error
         return ledger
 

@@ -19,6 +19,10 @@ class Release:
     private: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("what", "protects"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
+        checks.flag("private", self.private)
         checks.real("sensitivity", self.sensitivity, low=0)
         checks.real("sigma", self.sigma, low=0)
         checks.real("step", self.step, low=0)

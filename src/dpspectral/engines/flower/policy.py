@@ -80,7 +80,7 @@ class Policy:
     def read(cls, file: Path) -> Policy:
         try:
             found = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise PolicyError(f"policy {file}: {error}") from error
         allow = found.get("allow", {})
         if not isinstance(allow, dict):

@@ -89,7 +89,7 @@ class Config:
     def read(cls, file: Path) -> Config:
         try:
             found = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{file}: {error}") from error
         try:
             return cls._checked(file.resolve().parent, found)
