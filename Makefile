@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dpspectral demo --out demo-report
@@ -17,6 +17,10 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
+docs: $(VENV)/.installed-docs  # a folder of pages that needs no server: site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
+	@echo "site/index.html"
+
 bench: $(VENV)-bench/.installed  # about half an hour; peers live in environments of their own
 	$(VENV)-bench/bin/python benchmarks/kernel.py
 	$(VENV)-bench/bin/python benchmarks/decompositions.py
@@ -24,7 +28,7 @@ bench: $(VENV)-bench/.installed  # about half an hour; peers live in environment
 	$(VENV)-bench/bin/python benchmarks/growth.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-private demo-report
+	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-private demo-report site
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -37,6 +41,10 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-test: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) -e '.[test]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) -e '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)-bench/.installed: pyproject.toml benchmarks/requirements.txt benchmarks/requirements-private.txt

@@ -6,11 +6,14 @@ Needs `pip install atheris`. Findings are written to the working folder as crash
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 import atheris
+
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # instrumented functions cannot be compiled
 
 with atheris.instrument_imports(include=["dpspectral"]):
     from targets import TARGETS
