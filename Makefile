@@ -18,7 +18,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs  # a folder of pages that needs no server: site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo "site/index.html"
 
 bench: $(VENV)-bench/.installed  # about half an hour; peers live in environments of their own

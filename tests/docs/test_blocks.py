@@ -136,3 +136,11 @@ def test_the_readers_of_blocks_notice_mistakes(tmp_path):
     )
     found = [(block.kind, block.how, block.why, block.line) for block in blocks(page)]
     assert found == [("python", "run", "", 3), ("python", "run", "", 7), ("sh", "skip", "no gpu", 11)]
+
+
+@pytest.mark.parametrize("page", pages(), ids=[str(page.relative_to(ROOT)) for page in pages()])
+def test_links_lead_somewhere(page):
+    """Also outside the site, for readers of the repository."""
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
