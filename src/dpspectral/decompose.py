@@ -51,8 +51,15 @@ def decompose(
 
     Parameters
     ----------
-    data, rank, unit, budget : as in `power_method`
-        `Interaction()` without a floor leaves the floor open.
+    data : scipy sparse matrix, array, `Rows` or a source
+        Users are rows; the columns are the public catalogue. Or data on disk, on a cluster, on a GPU (`Rows`), or with
+        parties (`SecureSum`, `Peers`).
+    rank : int
+        Number of components to return.
+    unit : Interaction, User, BoundedRows or SymmetricUpdate
+        Who is protected. `Interaction()` without a floor leaves the floor open.
+    budget : Budget
+        What this call may spend.
     method : "auto", "dense" or "power"
         Release the item-item matrix once (more accurate), or iterate (fewer numbers leave each holder of data).
     catalogue : "auto", PrivateCatalogue or None
@@ -64,8 +71,16 @@ def decompose(
         public and serves where nothing is said. If rows are just the users who occur in a list of interactions, their
         number is a fact about single interactions: declare a number, or say "private" to release it with 1% of the
         budget.
+    ledger : Ledger, optional
+        A total that several calls share. Without one, this call is its own budget.
+    random_state : int, optional
+        Seed of the public start. The noise takes no seed.
+    noise : NotPrivate, optional
+        Reproducible noise for tests and experiments; the result then says `private = False`.
+    threads : int, optional
+        Threads of the sparse product; all cores if not given. The result does not depend on it.
     progress : callable(text, fraction), optional
-    ledger, random_state, noise, threads : as in `power_method`
+        Called while it works.
 
     Returns
     -------

@@ -67,6 +67,7 @@ def dense_release(
     data : scipy sparse matrix or array of 0/1, or a source
         Users are rows; the columns are the public catalogue. Parties sum their matrices; the sum is then known.
     rank : int
+        Number of components to return.
     unit : Interaction or User
         `Interaction()` without a floor needs a catalogue, which chooses it.
     budget : Budget
@@ -81,8 +82,16 @@ def dense_release(
         has been charged and cannot be resumed.
     max_bytes : int
         A catalogue is cut to what can be stored within this.
+    ledger : Ledger, optional
+        A total that several calls share. Without one, this call is its own budget.
+    users : int, optional
+        Declared number of users, as in `power_method`.
+    noise : NotPrivate, optional
+        Reproducible noise for tests and experiments; the result then says `private = False`.
+    threads : int, optional
+        Threads of the sparse product; all cores if not given. The result does not depend on it.
     progress : callable(text, fraction), optional
-    ledger, users, noise, threads : as in `power_method`
+        Called while it works.
     """
     book = opened(budget, ledger)
     if not isinstance(unit, PatternUnit):

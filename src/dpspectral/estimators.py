@@ -115,6 +115,7 @@ class PrivatePCA(_PrivateDecomposition):
     Parameters
     ----------
     n_components : int
+        How many directions to keep.
     norm : float
         Public bound; longer rows are clipped to it. Required.
     epsilon, delta : float
@@ -122,19 +123,31 @@ class PrivatePCA(_PrivateDecomposition):
     mean : "private", "none" or array
         Centre by a private mean of the clipped rows (paid with `mean_share` of μ²), not at all, or by a public vector.
     mean_share : float
+        The share of the budget (of μ²) that a private mean takes.
     neighbours : "add-remove" or "replace"
+        Whether a row comes or goes, or is exchanged for another (then the number of rows is public).
     n_samples : int, optional
         Declared number of rows. Without it the number that comes with a private mean is used; without a private mean
         (and unless rows are replaced) a noisy count is released with 1% of μ².
-    iterations, oversampling, random_state, ledger, noise : as in `power_method`
+    iterations, oversampling : int, optional
+        Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
+    random_state : int, optional
+        Seed of the public start. The noise takes no seed.
+    ledger : Ledger, optional
+        A total that several fits share. Without one, each fit is its own budget.
+    noise : NotPrivate, optional
+        Reproducible noise for tests; the fit is then not private.
 
     Attributes
     ----------
     components_ : (n_components, n_features)
+        Orthonormal directions, leading first; may be published.
     explained_variance_ : (n_components,)
         Private estimates of the variance of the clipped, centred rows along each component.
     mean_ : (n_features,)
+        What rows were centred by: private, public or zero.
     ledger_ : Ledger
+        What was released, and what it cost.
 
     Examples
     --------
@@ -212,21 +225,32 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
     Parameters
     ----------
     n_components : int
+        How many directions to keep.
     unit : Interaction, User or BoundedRows
         Who is protected. Required. 0/1 data is weighted by the unit's public weight of each row's degree.
     epsilon, delta : float
         The budget of one fit. Required.
     n_samples : int, optional
         Declared number of rows. Without it a noisy count is released with 1% of μ², unless the unit makes it public.
-    iterations, oversampling, random_state, ledger, noise : as in `power_method`
+    iterations, oversampling : int, optional
+        Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
+    random_state : int, optional
+        Seed of the public start. The noise takes no seed.
+    ledger : Ledger, optional
+        A total that several fits share. Without one, each fit is its own budget.
+    noise : NotPrivate, optional
+        Reproducible noise for tests; the fit is then not private.
 
     Attributes
     ----------
     components_ : (n_components, n_features)
+        Orthonormal directions, leading first; may be published.
     explained_variance_ : (n_components,)
         Private estimates of the mean square of the (weighted or clipped) rows along each component.
     singular_values_ : (n_components,)
+        Roots of the noisy eigenvalues of Σ x xᵀ (weighted or clipped rows).
     ledger_ : Ledger
+        What was released, and what it cost.
     """
 
     def __init__(

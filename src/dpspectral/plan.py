@@ -241,8 +241,9 @@ def plan(
     users, items, rank : int
         The public shape, and how many components are wanted.
     budget : Budget
+        What a run would spend.
     unit : Interaction or User, optional
-        `Interaction()` if not given.
+        Who is protected; `Interaction()` if not given.
     per_user : float, optional
         Interactions per user; the stand-in's if there is one, else 50 (or a third of the items).
     public : StandIn, optional

@@ -247,6 +247,7 @@ def power_method(
     threads : int, optional
         Threads of the sparse product; all cores if not given. The result does not depend on it.
     progress : callable(iteration, fraction), optional
+        Called while a product is computed.
     extra_bits : int
         Makes both grids finer by this many bits. Slower; for studies of the rounding.
 

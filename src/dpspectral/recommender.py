@@ -41,25 +41,42 @@ class PrivateRecommender(BaseEstimator):
     Parameters
     ----------
     n_components : int
+        Rank of the private basis.
     epsilon, delta : float
         The budget of one fit, for all that is released. Required.
     unit : Interaction or User, optional
         Who is protected; `Interaction()` if not given.
     filter : "gf-cf" or "bspm"
+        Which recommender is rebuilt from the released figures.
     alpha : float
         Weight of the ideal low-pass filter beside the linear (or blurring) one.
     degrees : array of n numbers, optional
         Item degrees that you declare public. Without them they are released with noise, and paid for.
-    method, catalogue, users, ledger, random_state, noise, threads : as in `decompose`
+    method : "auto", "dense" or "power"
+        One release of the item-item matrix, or power iterations.
+    catalogue : "auto", PrivateCatalogue or None
+        Choose popular items first with a share of the budget; None keeps all of them.
+    users : int or "private", optional
+        How many there are, as in `decompose`.
+    ledger : Ledger, optional
+        A total that several fits share. Without one, each fit is its own budget.
+    random_state : int, optional
+        Seed of the public start. The noise takes no seed.
+    noise : NotPrivate, optional
+        Reproducible noise for tests; the fit is then not private.
+    threads : int, optional
+        Threads of the sparse product; the result does not depend on it.
 
     Attributes
     ----------
     result_ : Result
         What was released; `result_.reason` says what was chosen and why.
     ledger_ : Ledger
+        What was released, and what it cost.
     degrees_ : array of n numbers
         Noisy or declared degrees, at least 1.
     private_ : bool
+        False as soon as anything was seeded by hand.
 
     Examples
     --------

@@ -423,6 +423,7 @@ class BoundedRows(Unit):
     l1 : float, optional
         Also clip to this ℓ1 norm; lowers the noise when it is small (‖x‖₁·M < ‖x‖₂).
     neighbours : "add-remove" or "replace"
+        A row comes or goes, or is replaced by another (then the number of rows is public).
     """
 
     norm: float | None = None

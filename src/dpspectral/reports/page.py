@@ -31,7 +31,7 @@ th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line); text-align
 th:first-child, td:first-child { text-align: left; }
 thead th { background: var(--soft); }
 figure { margin: 1.5rem 0; padding: .5rem; border: 1px solid var(--line); border-radius: .4rem; }
-figure svg { width: 100%; min-width: 26rem; height: auto; display: block; }
+figure svg { max-width: 100%; min-width: 26rem; height: auto; display: block; margin: 0 auto; }
 figcaption { color: var(--quiet); font-size: .9rem; padding: .4rem; }
 .warning { border-left: .3rem solid var(--alarm); background: var(--soft); padding: .6rem 1rem; margin: .6rem 0; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
