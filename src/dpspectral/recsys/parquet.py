@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.files import UNREADABLE
 from dpspectral.recsys.tables import DataError, Items, Table, from_arrays
 
 _NAMES = {
@@ -21,12 +23,10 @@ _NAMES = {
 
 def load_parquet(file: Path, items: Items | None, min_rating: float | None) -> Table:
     pa, pq = _arrow(file)
-    chosen = _columns(file, pa, pq)
-    try:
-        table = pq.read_table(file, columns=list(chosen.values()))
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file}: not a readable Parquet file") from error
-    return from_arrays(file, _plain(file, table, chosen), items, min_rating)
+    with _readable(file, pa):
+        chosen = _columns(file, pq)
+        arrays = _plain(file, pq.read_table(file, columns=list(chosen.values())), chosen)
+    return from_arrays(file, arrays, items, min_rating)
 
 
 def pairs_of(
@@ -34,18 +34,27 @@ def pairs_of(
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
     """Users and positions of their items, a piece at a time, for files larger than memory."""
     pa, pq = _arrow(file)
-    chosen = _columns(file, pa, pq)
+    with _readable(file, pa):
+        chosen = _columns(file, pq)
     if min_rating is not None and "rating" not in chosen:
         raise DataError(f"{file}: a minimum rating was asked for, but there is no column of ratings")
+    with _readable(file, pa), pq.ParquetFile(file) as opened:
+        for piece in opened.iter_batches(batch, columns=list(chosen.values())):
+            arrays = _plain(file, pa.Table.from_batches([piece]), chosen)
+            if min_rating is not None:
+                keep = arrays["rating"] >= min_rating
+                arrays = {role: values[keep] for role, values in arrays.items()}
+            yield arrays["user"], _positions(file, arrays["item"], names)
+
+
+@contextmanager
+def _readable(file: Path, pa: Any) -> Iterator[None]:
+    """What a damaged file makes pyarrow raise becomes one line."""
     try:
-        with pq.ParquetFile(file) as opened:
-            for piece in opened.iter_batches(batch, columns=list(chosen.values())):
-                arrays = _plain(file, pa.Table.from_batches([piece]), chosen)
-                if min_rating is not None:
-                    keep = arrays["rating"] >= min_rating
-                    arrays = {role: values[keep] for role, values in arrays.items()}
-                yield arrays["user"], _positions(file, arrays["item"], names)
-    except (pa.ArrowException, OSError) as error:
+        yield
+    except DataError:
+        raise
+    except (pa.ArrowException, *UNREADABLE) as error:
         raise DataError(f"{file}: not a readable Parquet file") from error
 
 
@@ -66,12 +75,9 @@ def _arrow(file: Path) -> tuple[Any, Any]:
     return pa, pq
 
 
-def _columns(file: Path, pa: Any, pq: Any) -> dict[str, str]:
+def _columns(file: Path, pq: Any) -> dict[str, str]:
     """Which columns hold users, items and ratings."""
-    try:
-        names = pq.read_schema(file).names
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file}: not a readable Parquet file") from error
+    names = pq.read_schema(file).names
     chosen: dict[str, str] = {}
     for role, known in _NAMES.items():
         found = [name for name in names if name.lower() in known]
