@@ -13,8 +13,8 @@ test: $(VENV)/.installed-test lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal  # a worker per core: more threads only get in each other's way
 
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 
 docs: $(VENV)/.installed-docs  # a folder of pages that needs no server: site/index.html

@@ -9,7 +9,9 @@ from pathlib import Path
 INK, QUIET, BLUE, ORANGE, SOFT = "#1c2430", "#55606e", "#1f5fae", "#b45309", "#eef3fa"
 
 
-def text(x: float, y: float, words: str, size: int = 15, colour: str = INK, anchor: str = "middle", bold: bool = False) -> str:
+def text(
+    x: float, y: float, words: str, size: int = 15, colour: str = INK, anchor: str = "middle", bold: bool = False
+) -> str:
     weight = ' font-weight="600"' if bold else ""
     return f'<text x="{x}" y="{y}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
 
@@ -103,7 +105,9 @@ def secure_sum() -> str:
             arrow(486, y + 31, 558, 116 + 24 * k),
         ]  # fmt: skip
     parts.append(
-        text(30, 296, "Masks cancel in the sum; shares of noise add up to what a curator would add.", 13, QUIET, "start")
+        text(
+            30, 296, "Masks cancel in the sum; shares of noise add up to what a curator would add.", 13, QUIET, "start"
+        )
     )
     return page(760, 310, "Parties send masked vectors, the server learns only their noisy sum", parts)
 
@@ -118,7 +122,9 @@ def peers() -> str:
     for k in range(6):
         for other in (k + 1, k + 2):
             (x1, y1), (x2, y2) = places[k], places[other % 6]
-            parts.append(f'<line x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}" stroke="{BLUE}" stroke-opacity=".55"/>')
+            parts.append(
+                f'<line x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}" stroke="{BLUE}" stroke-opacity=".55"/>'
+            )
     for x, y in places:
         parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="24" fill="#fdf3e7" stroke="{ORANGE}" stroke-width="1.5"/>')
         parts.append(text(x, y + 5, "peer", 13))
@@ -127,7 +133,10 @@ def peers() -> str:
         ("", False), ("What leaves a peer is hidden by all its edges", True), ("and by noise of its own.", False),
         ("", False), ("In the sum the shared noise is gone,", True), ("and a curator's noise is left.", False),
     ]  # fmt: skip
-    parts += [text(400, 78 + 24 * k, words, 15, INK if bold else QUIET, "start", bold) for k, (words, bold) in enumerate(lines)]
+    parts += [
+        text(400, 78 + 24 * k, words, 15, INK if bold else QUIET, "start", bold)
+        for k, (words, bold) in enumerate(lines)
+    ]
     return page(760, 320, "Six peers; neighbours share noise that cancels in the sum", parts)
 
 
