@@ -1,4 +1,4 @@
-"""Writing files: checked before the work starts, and then all of a file or nothing."""
+"""Files: written all or nothing, once it is sure that they can be; arrays read with plain errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO
+from typing import IO, Any
 from zipfile import BadZipFile
 from zlib import error as ZlibError  # noqa: N812
+
+import numpy as np
+from numpy.typing import NDArray
 
 # What NumPy raises about a file of arrays that is damaged, or none at all (found by fuzzing, tests/fuzz).
 UNREADABLE = (
@@ -50,3 +53,17 @@ def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """All arrays of an .npz file; ValueError about anything else."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            found = {name: content[name] for name in content.files}
+        if not all(isinstance(values, np.ndarray) for values in found.values()):
+            raise ValueError("a member is no array")
+    except UNREADABLE as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise ValueError(f"{path}: not a readable .npz file of plain arrays") from error
+    return found

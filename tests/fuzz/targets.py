@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from flwr.app import ConfigRecord, RecordDict
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, Party, PrivateRecommender
+from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, Party, PrivateRecommender, power_method
 from dpspectral.engines.flower.policy import Policy, PolicyError
 from dpspectral.engines.flower.record import NAME, Envelope, answer_of
 from dpspectral.engines.peers.config import Config, ConfigError
@@ -45,6 +45,7 @@ from dpspectral.recsys.datasets import load
 from dpspectral.recsys.parquet import pairs_of
 from dpspectral.recsys.split import load_split
 from dpspectral.recsys.tables import DataError, read_catalogue
+from dpspectral.reports.basis import of_file
 from dpspectral.store import Store
 
 Target = Callable[[bytes], Any]
@@ -180,6 +181,11 @@ def recommender(content: bytes) -> None:
         PrivateRecommender.load(_file(content, "basis.npz"))
 
 
+def page(content: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        of_file(_file(content, "basis.npz"))
+
+
 def store(content: bytes) -> None:
     folder = _FOLDER / "store"
     if not folder.exists():
@@ -224,6 +230,12 @@ def _ledger_text() -> bytes:
 def _questions() -> list[bytes]:
     queries = [Product(Interaction(2), Iterate(np.eye(4)[:, :2]), shares=3), Popularity(Interaction(2), 4, shares=3)]
     return [Question("x", query, 0.5, Budget(1, 1e-6), SETUP, 9).encode() for query in queries]
+
+
+def _basis() -> bytes:
+    found = power_method(np.eye(4), 2, unit=Interaction(2), budget=Budget(1, 1e-6), noise=NotPrivate(0))
+    found.save(_FOLDER / "seed-basis.npz")
+    return (_FOLDER / "seed-basis.npz").read_bytes()
 
 
 def _parquet() -> bytes:
@@ -328,6 +340,7 @@ TARGETS: dict[str, tuple[Target, list[bytes]]] = {
     "ledger text": (ledger_json, [_ledger_text()]),
     "ledger file": (ledger_file, [_ledger_bytes()]),
     "recommender": (recommender, [_saved(lambda out: np.savez(out, components=np.eye(3), eigenvalues=np.ones(3)))]),
+    "page": (page, [_basis()]),
     "store": (store, [_store_bytes()]),
 }
 

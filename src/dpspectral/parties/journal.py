@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.files import UNREADABLE, write_whole
+from dpspectral.files import read_arrays, write_whole
 from dpspectral.parties.keys import digest
 from dpspectral.privacy.ledger import Ledger, Release
 
@@ -56,9 +56,9 @@ class Journal:
         if not file.exists():
             return None
         try:
-            with np.load(file, allow_pickle=False) as content:
-                integers, survivors = content["integers"], content["survivors"]
-        except UNREADABLE as error:
+            found = read_arrays(file)
+            integers, survivors = found["integers"], found["survivors"]
+        except (ValueError, KeyError, OSError) as error:
             raise ValueError(f"{file} is damaged; without it this sum is asked for, and paid, again") from error
         if integers.dtype != np.int64 or survivors.shape or survivors.dtype.kind not in "iu":
             raise ValueError(f"{file} holds no opened sum; without it this sum is asked for, and paid, again")

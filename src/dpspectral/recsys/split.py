@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpspectral.files import UNREADABLE
+from dpspectral.files import read_arrays
 from dpspectral.recsys.datasets import load_public
 from dpspectral.recsys.tables import DataError
 
@@ -67,10 +67,10 @@ def load_split(path: Path, seed: int = 0) -> Split:
         return _published(path)
     if path.suffix == ".npz":
         try:
-            with np.load(path, allow_pickle=False) as file:
-                found = {name: file[name] for name in ("user", "item", "split") if name in file.files}
-        except UNREADABLE as error:
-            raise DataError(f"{path}: not a readable .npz file of plain arrays") from error
+            found = read_arrays(path)
+        except (ValueError, OSError) as error:
+            raise DataError(str(error)) from error
+        found = {name: found[name] for name in ("user", "item", "split") if name in found}
         if len(found) == 3:
             if (
                 len({values.shape for values in found.values()}) > 1

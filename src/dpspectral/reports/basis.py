@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpspectral.files import UNREADABLE
+from dpspectral.files import UNREADABLE, read_arrays
 from dpspectral.privacy.budget import Budget
 from dpspectral.reports import meaning, page
 
@@ -25,8 +25,7 @@ def of_file(path: Path) -> str:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     try:
-        with np.load(path, allow_pickle=False) as content:
-            found = {name: content[name] for name in content.files}
+        found = read_arrays(path)
         summary = json.loads(str(found.pop("summary")))
         return html(summary, found)
     except UNREADABLE as error:
