@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
+from dpspectral.call import call_facts
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.dense import MAX_BYTES, dense_release
 from dpspectral.power import Result, power_method
@@ -125,16 +126,17 @@ def decompose(
         raise ValueError(f'{", ".join(options)}: for method="power" only; the dense release does not iterate')
     checks.optional_integer("random_state", random_state, low=0)
     checks.optional_integer("threads", threads, low=1, high=1024)
-    call = {"own_budget": ledger is None, "budget": asdict(budget)}
     if isinstance(data, Rows):
         data = checked(data, unit)  # once, for the count and for what follows
         users = "private" if users is None and data.users_private else users
+    call, earlier = call_facts(unit, budget, ledger is None, users), opened(budget, ledger).entries
     if isinstance(users, str):
         checks.choice("users", users, ("private",))
         users = None
         if isinstance(unit, Interaction) and unit.floor is None and catalogue is not None:
             ledger = opened(budget, ledger)
             users, budget = _count(as_source(data, unit, noise, threads), budget, ledger)
+            call["users_counted"] = users
             words.append(f"About {users} users were counted with {_COUNT_SHARE:.0%} of the budget.")
     if method == "dense":
         assert isinstance(unit, PatternUnit)
@@ -148,8 +150,9 @@ def decompose(
             random_state=random_state, noise=noise, threads=threads, **options,
             progress=None if progress is None else lambda number, part: progress(f"iteration {number}", part),
         )  # fmt: skip
+    result.settings.pop("users_declared", None)  # it may have been counted here
     result.settings.update(call, reason=" ".join([*words, *_outcome(result, unit, n)]))
-    return result
+    return replace(result, earlier=earlier)
 
 
 def _count(source: Source, budget: Budget, ledger: Ledger) -> tuple[int, Budget]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.call import call_facts
 from dpspectral.catalogue import Catalogue, PrivateCatalogue, choose
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.krylov import leading_eigenpairs
@@ -94,6 +94,7 @@ def dense_release(
         Called while it works.
     """
     book = opened(budget, ledger)
+    earlier = book.entries
     if not isinstance(unit, PatternUnit):
         raise TypeError(f"unit must be Interaction(...) or User(...), got {unit!r}")
     checks.choice("storage", storage, ("auto", "stored", "lazy"))
@@ -143,13 +144,13 @@ def dense_release(
         "method": "dense",
         "storage": matrix.storage,
         "noise_std": matrix.noise_std,
-        "own_budget": ledger is None,
-        "budget": asdict(budget),
+        **source.facts(),
+        **call_facts(unit, budget, ledger is None, users),
     }
     if found is not None:
         found = Catalogue(found.popularity, found.chosen[kept], found.noise_std, found.floor)
         components = found.spread(components)
-    return Result(components, eigenvalues, book, source.unit.describe(), settings, found)
+    return Result(components, eigenvalues, book, source.unit.describe(), settings, found, earlier)
 
 
 class _NoisyMatrix:

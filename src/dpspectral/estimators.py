@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, Self
 
 import numpy as np
@@ -38,7 +39,16 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             if getattr(self, name) is None:
                 raise ValueError(f"{name} is missing: it is always your choice, pass {type(self).__name__}({name}=...)")
         budget = Budget(self.epsilon, self.delta)
-        data = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        try:
+            data = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        except ValueError as error:
+            if "NaN" not in str(error) and "infinity" not in str(error):
+                raise
+            # scikit-learn would advise an imputer, but what is fitted on the data must not come before
+            raise ValueError(
+                "Input X contains NaN or infinity. Fill gaps with a public constant: an imputer that was fitted on the "
+                "data lets one row move all others, and then no bound holds"
+            ) from None
         n = data.shape[1]
         if checks.integer("n_components", self.n_components, low=1) > n:
             raise ValueError(f"n_components={self.n_components} is more than n_features={n}")
@@ -76,6 +86,12 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.components_: NDArray[np.float64] = result.components.T
         self.explained_variance_: NDArray[np.float64] = result.eigenvalues / count
         self.singular_values_: NDArray[np.float64] = np.sqrt(result.eigenvalues)
+        if not result.eigenvalues.any():
+            warnings.warn(
+                "all components drowned in noise: use more rows, fewer columns, a smaller norm, or more epsilon",
+                UserWarning,
+                stacklevel=3,
+            )
         self.n_samples_: int = count
         self.ledger_: Ledger = result.ledger
         self.private_: bool = result.private

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from lzma import LZMAError
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, Any
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 # What NumPy raises about a file of arrays that is damaged, or none at all (found by fuzzing, tests/fuzz).
 UNREADABLE = (
     OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, NotImplementedError, MemoryError,
-    SyntaxError, RuntimeError, BadZipFile, ZlibError, TokenError,
+    SyntaxError, RuntimeError, IndexError, BadZipFile, ZlibError, LZMAError, TokenError,
 )  # fmt: skip
 
 
@@ -55,11 +56,11 @@ def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object
         raise
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """All arrays of an .npz file; ValueError about anything else."""
+def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file (only these names, where given); ValueError about anything else."""
     try:
         with np.load(path, allow_pickle=False) as content:
-            found = {name: content[name] for name in content.files}
+            found = {name: content[name] for name in content.files if names is None or name in names}
         if not all(isinstance(values, np.ndarray) for values in found.values()):
             raise ValueError("a member is no array")
     except UNREADABLE as error:

@@ -177,6 +177,11 @@ class Plan:
     origin: str  # what the prediction rests on
 
     @property
+    def command(self) -> str:
+        """How to do it, for a terminal."""
+        return f"dpspectral fit DATA --items ITEMS {self.options_of_fit} --out basis.npz"
+
+    @property
     def options_of_fit(self) -> str:
         """The recommendation as options of `dpspectral fit`."""
         if self.recommended is None:

@@ -12,14 +12,16 @@ import json
 import math
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.algebra import NUMPY, Algebra
+from dpspectral.call import call_facts
 from dpspectral.catalogue import Catalogue, PrivateCatalogue, choose
 from dpspectral.files import check_writable, write_whole
 from dpspectral.linalg import orthonormal
@@ -27,7 +29,7 @@ from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
-from dpspectral.privacy.ledger import Ledger, opened
+from dpspectral.privacy.ledger import Ledger, Release, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.source import Source, as_source, float_operator
@@ -47,6 +49,7 @@ class Result:
     unit: str
     settings: dict[str, Any] = field(default_factory=dict)
     catalogue: Catalogue | None = None  # released popularity and the items chosen from it
+    earlier: tuple[Release, ...] = field(default=(), repr=False)  # what the ledger held before this call
 
     @property
     def reason(self) -> str:
@@ -67,9 +70,21 @@ class Result:
             "rank": int(self.components.shape[1]),
             **self.settings,
             **self._choices(),
-            "ledger": json.loads(self.ledger.to_json()),
+            "ledger": self._ledger(),
             "eigenvalues": [float(value) for value in self.eigenvalues],
         }
+
+    def _ledger(self) -> dict[str, Any]:
+        """The ledger's totals, and what this call added to it. (What others released is not this call's to tell.)"""
+        found = json.loads(self.ledger.to_json())
+        before = Counter(self.earlier)
+        own = []
+        for entry in self.ledger.entries:
+            if before[entry]:
+                before[entry] -= 1
+            else:
+                own.append({**asdict(entry), "mu": entry.mu})
+        return {**found, "releases": own, "earlier": len(self.earlier)}
 
     def _choices(self) -> dict[str, Any]:
         if self.catalogue is None:
@@ -110,7 +125,7 @@ class Result:
             arrays["items"] = np.array([str(item) for item in items])
         if self.catalogue is not None:
             arrays["popularity"] = self.catalogue.popularity
-        page = basis.html(self.summary(), arrays).encode()
+        page = basis.html(self.summary(), arrays).encode(errors="replace")
         write_whole(path, lambda stream: stream.write(page))
 
 
@@ -261,6 +276,7 @@ def power_method(
     ((60, 4), True, 1.0)
     """
     book = opened(budget, ledger)
+    earlier = book.entries
     checks.optional_integer("users", users, low=1)
     checks.optional_integer("threads", threads, low=1, high=1024)
     source = as_source(data, unit, noise, threads)
@@ -281,8 +297,8 @@ def power_method(
         progress=progress,
         extra_bits=extra_bits,
     )
-    result.settings.update(own_budget=ledger is None, budget=asdict(budget))
-    return result
+    result.settings.update(call_facts(unit, budget, ledger is None, users))
+    return replace(result, earlier=earlier)
 
 
 def check_catalogue(catalogue: Any, source: Source) -> None:
@@ -362,6 +378,7 @@ def run(
             found_vectors, eigenvalues = algebra.leading(Y, rank, noise_std)
     components, eigenvalues = source.same(algebra.host(found_vectors), eigenvalues)
     settings = {"method": "power", "iterations": count, "columns": p, "start": start, "noise_std": noise_std}
+    settings |= source.facts()
     if found is not None:
         components = found.spread(components)
     return Result(components, eigenvalues, ledger, source.unit.describe(), settings, found)

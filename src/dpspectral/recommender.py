@@ -141,7 +141,9 @@ class PrivateRecommender(BaseEstimator):
             R, rank, unit, budget, method=self.method, catalogue=catalogue, users=self.users, ledger=self.ledger,
             random_state=self.random_state, noise=self.noise, threads=self.threads,
         )  # fmt: skip
-        if declared is None:
+        if declared is not None:
+            result.settings["public"].append("the degrees of the items")
+        else:
             assert result.catalogue is not None
             declared = np.maximum(result.catalogue.popularity, 1.0)
         chosen = None if result.catalogue is None else result.catalogue.chosen

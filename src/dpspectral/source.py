@@ -60,6 +60,10 @@ class Source(ABC):
     def expects(self, releases: int) -> None:  # noqa: B027 (most sources can)
         """Raise if so many further releases cannot be had, before the first is paid for."""
 
+    def facts(self) -> dict[str, Any]:
+        """Public facts about who held the rows, for the settings of a result."""
+        return {}
+
     def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         """Where several machines compute the same thing from what was released: the arrays all of them go on with.
 

@@ -4,9 +4,12 @@ Python runs in one namespace per page; shell commands in bash, with stand-ins fo
 asked of them (targets and extras exist). Blocks that cannot run here say why, and their commands must still parse.
 """
 
+import contextlib
 import os
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -61,6 +64,19 @@ def parsed(words):
     command.make_context(name, list(rest), resilient_parsing=False)
 
 
+def with_ports(text, ports):
+    """Ports of this machine in a page are whichever are free."""
+
+    def free(found):
+        if found[0] not in ports:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                ports[found[0]] = f"127.0.0.1:{probe.getsockname()[1]}"
+        return ports[found[0]]
+
+    return re.sub(r"127\.0\.0\.1:\d+", free, text)
+
+
 @pytest.fixture
 def shell(tmp_path):
     """Runs a block in bash; what it starts in the background ends with it."""
@@ -75,11 +91,16 @@ def shell(tmp_path):
     environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
     def run(text):
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=environment, capture_output=True, text=True,
-            timeout=240,
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", text], cwd=folder, env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        try:
+            told, _ = process.communicate(timeout=400)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 0, f"{text}\n{told}"
 
     run.folder = folder
     return run
@@ -90,7 +111,7 @@ def shell(tmp_path):
 def test_blocks_run(page, shell, monkeypatch, capsys):
     monkeypatch.chdir(shell.folder)
     names: dict[str, object] = {"__name__": "__main__"}
-    left_out = []
+    left_out, ports = [], {}
     for block in blocks(page):
         where = f"{page.relative_to(ROOT)}, line {block.line}"
         if block.how == "skip" or block.kind in ("", "math"):
@@ -106,7 +127,7 @@ def test_blocks_run(page, shell, monkeypatch, capsys):
         elif block.kind == "python":
             exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
         elif block.kind == "sh":
-            shell(block.text)
+            shell(with_ports(block.text, ports))
         elif block.kind == "toml":
             tomllib.loads(block.text)
         else:

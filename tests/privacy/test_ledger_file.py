@@ -48,7 +48,7 @@ def test_entries_outlive_the_object(path):
 
 def test_a_second_ledger_of_the_file_is_no_second_budget(path):
     Ledger.open(path, BUDGET).charge(release(BUDGET.mu))
-    with pytest.raises(BudgetExceeded, match="at most mu=0 is left"):
+    with pytest.raises(BudgetExceeded, match="at most epsilon=0 at that delta"):
         Ledger.open(path).charge(release(0.01))
     with pytest.raises(BudgetExceeded):
         Ledger.open(path).require(RELATION, 0.01)
@@ -249,3 +249,15 @@ def test_parties_may_keep_lasting_ledgers(tmp_path, ratings):
     power_method(SecureSum(parties), 3, unit=unit, budget=BUDGET)
     for own in ledgers:
         assert Ledger.open(own.path).epsilon() == pytest.approx(2)
+
+
+def test_entries_cut_off_at_the_end_are_noticed(tmp_path):
+    ledger = Ledger.open(tmp_path / "l.db", Budget(5, 1e-6))
+    for number in range(3):
+        ledger.charge(Release(f"r{number}", "interaction/add-remove", 1.0, 50.0))
+    for statement in ("DELETE FROM releases WHERE number = 3", "DELETE FROM releases"):
+        with sqlite3.connect(tmp_path / "l.db") as database:
+            database.execute(statement)
+        assert any("3 is missing" in problem for problem in LedgerFile(tmp_path / "l.db", None).problems())
+        with pytest.raises(LedgerFileError, match="missing"):
+            ledger.epsilon()

@@ -33,6 +33,8 @@ def test_a_guess_is_right_as_often_as_the_best_test_of_two_gaussians():
         assert meaning.guess(mu) == pytest.approx(best, abs=1e-6)
         at = norm.isf(0.01)
         assert meaning.found_with(mu, 0.01) == pytest.approx(norm.sf(at - mu))
+        best = (0.1 * norm.cdf(thresholds) + 0.9 * norm.sf(thresholds - mu)).max()
+        assert meaning.surer(mu, 0.9) == pytest.approx(best, abs=1e-6)
 
 
 def test_bounds_are_rounded_up():
@@ -69,10 +71,13 @@ def test_other_units_have_words_of_their_own(ratings, rng, tmp_path):
     user.report(tmp_path / "u.html")
     told = text_of((tmp_path / "u.html").read_text())
     assert "whether one given person is in the data" in told
-    assert "items one asks about together" not in told  # a whole person is protected
+    assert "asked about together" not in told  # a whole person is protected
     rows = power_method(rng.normal(size=(50, 6)), 2, unit=BoundedRows(norm=1.0), budget=BUDGET)
     rows.report(tmp_path / "r.html")
-    assert "whether one given row is in the data" in text_of((tmp_path / "r.html").read_text())
+    told = text_of((tmp_path / "r.html").read_text())
+    assert "whether one given row is in the data" in told
+    assert "can learn about one row from this output" in told
+    assert "the bound on the length of a row" in told
 
 
 def test_a_shared_ledger_is_told_as_a_whole(ratings, tmp_path):
@@ -81,8 +86,12 @@ def test_a_shared_ledger_is_told_as_a_whole(ratings, tmp_path):
     found = decompose(ratings, 4, Interaction(), Budget(2, 1e-7), users=80, ledger=ledger)
     found.report(tmp_path / "a.html")
     told = text_of((tmp_path / "a.html").read_text())
-    assert f"The ledger of this data set has {len(ledger.entries)} releases" in told
-    assert f"ε = {ledger.epsilon():.4g} at" in told
+    own = found.summary()["ledger"]["releases"]
+    assert len(own) < len(ledger.entries)
+    assert f"This run made {len(own)} releases" in told
+    assert f"With the {len(ledger.entries) - len(own)} release(s) before" in told
+    assert f"ε = {ledger.epsilon():.4g} of 3" in told
+    assert f"guess right in {meaning.of_hundred(meaning.guess(ledger.mu))} of 100 cases" in told
     assert f"ε, δ of this output {2:.4g}, 1e-07" in told
     assert "for this call alone" not in told
 
@@ -148,10 +157,12 @@ def test_fit_and_federate_write_a_page(data):
     assert "right in at most" in re.sub(r"\s+", " ", found.output)
     found = run(data, "federate", "--parties", "5", "--report", "page.html")
     assert found.exit_code == 0, found.output
-    assert "5 parties held the rows and showed them to nobody" in text_of((data / "page.html").read_text())
+    told = text_of((data / "page.html").read_text())
+    assert "A rehearsal with 5 parties in one process: whoever ran it held all rows" in told
+    assert "The server, and up to 1 of the parties" in told
     found = run(data, "federate", "--parties", "6", "--engine", "peers", "--degree", "4", "--json")
     assert found.exit_code == 0, found.output
-    assert "There was no server: 6 peers" in text_of((data / "basis.report.html").read_text())
+    assert "There was no server" in text_of((data / "basis.report.html").read_text())
     assert json.loads(found.output)["report"] == "basis.report.html"
 
 
@@ -164,8 +175,9 @@ def test_the_page_can_be_left_out_or_made_later(data):
 
 
 def test_a_page_that_cannot_be_written_stops_before_anything_is_released(data):
-    for target in ("nowhere/page.html", "ratings.csv", "basis.npz"):
-        found = run(data, "fit", "--report", target)
+    CliRunner().invoke(main, ["ledger", "create", str(data / "l.db"), "--epsilon", "9", "--delta", "1e-7"])
+    for target in ("nowhere/page.html", "ratings.csv", "basis.npz", "l.db", "l.db-wal"):
+        found = run(data, "fit", "--report", target, "--ledger", "l.db")
         assert found.exit_code == 1
         assert target.split("/")[-1] in found.output.replace("\n", "")
         assert not (data / "basis.npz").exists()
@@ -177,8 +189,154 @@ def test_items_read_off_the_data_are_warned_of(data):
     assert "read off the data" in (data / "basis.report.html").read_text()
 
 
-def test_a_warning_goes_to_the_top_wherever_it_was_made():
-    html = page.page("t", [page.paragraph("first"), page.warning("beware"), page.paragraph("last")])
-    assert [text_of(html).index(word) for word in ("beware", "first", "last")] == sorted(
-        text_of(html).index(word) for word in ("beware", "first", "last")
-    )
+@pytest.mark.parametrize("relation", ["interaction/add-remove", "row/replace", "user/add-remove"])
+def test_several_secrets_are_worth_k_times_mu(relation):
+    mu = 0.3
+    html = "".join(meaning.words(relation, 1.0, 1e-6, mu))
+    cells = re.findall(r"<td>([^<]*)</td>", html)
+    if relation.startswith("user"):
+        assert not cells
+        return
+    for at, count in enumerate((1, 2, 5, 10, 20)):
+        right, found = 100 * norm.cdf(count * mu / 2), 100 * norm.cdf(norm.ppf(0.01) + count * mu)
+        assert 0 <= float(cells[3 * at + 1]) - right <= 0.1 or right > 99.9
+        assert 0 <= float(cells[3 * at + 2]) - found <= 0.1 or found > 99.9
+    lines = meaning.draw(relation, mu).axes[0].get_lines()
+    alarms, dashed = lines[1].get_xdata(), lines[1].get_ydata()
+    np.testing.assert_allclose(dashed, norm.cdf(norm.ppf(alarms) + 5 * mu))
+
+
+def test_the_secret_depends_on_the_relation():
+    secrets = {
+        meaning.of(f"{unit}/{how}").secret
+        for unit in ("interaction", "user", "row")
+        for how in ("add-remove", "replace")
+    }
+    assert len(secrets) == 6
+    assert "which of two given items" in meaning.sentence("interaction/replace", 1.0)
+
+
+def test_releases_are_told_with_their_noise_and_part_of_the_budget(result):
+    html = basis.html(result.summary(), arrays_of(result))
+    told = text_of(html)
+    for entry in result.ledger.entries:
+        assert f"{entry.what} {entry.mu**2 / BUDGET.mu**2:.1%} {entry.mu:.4g} {entry.sigma * entry.step:.4g}" in told
+    level = 2 * result.settings["noise_std"] * np.sqrt(len(result.catalogue.chosen))
+    assert f"({level:.3g}, line)" in told
+
+
+def arrays_of(result):
+    return {
+        "components": result.components,
+        "eigenvalues": result.eigenvalues,
+        "popularity": result.catalogue.popularity,
+    }
+
+
+def warned(result, **changed):
+    html = basis.html({**result.summary(), **changed}, arrays_of(result))
+    return " ".join(re.findall(r'<p class="warning">(.*?)</p>', html))
+
+
+def test_each_warning(result):
+    summary = result.summary()
+    assert "large for 10,000,000 users" in warned(result, users_declared=10_000_000)
+    assert "large for" not in warned(result)
+    spent = {**summary["ledger"], "spent": {"epsilon": 1.99, "delta": 1e-7, "mu": 0.99 * BUDGET.mu}}
+    assert "nearly empty" in warned(result, own_budget=False, ledger=spent)
+    assert "worth more than it says" in warned(result, budget={"epsilon": 0.01, "delta": 1e-7})
+    assert "worth more" not in warned(result)
+    hidden = {**arrays_of(result), "eigenvalues": np.array([1e9, 1e8, 1.0, 0.0])}
+    assert "2 of 4 components are not stronger than what noise alone" in basis.html(summary, hidden)
+    assert "A rehearsal" in warned(result, parties={"rehearsal": True})
+
+
+def test_real_parties_are_no_rehearsal(result):
+    parties = {"protocol": "peers", "parties": 7, "collusion": 2, "drop_tolerance": 0, "degree": 4, "rehearsal": False}
+    told = text_of(basis.html({**result.summary(), "parties": parties}, arrays_of(result)))
+    assert "7 parties held the rows, and showed them to nobody. There was no server." in told
+    assert "up to 2 of the peers" in told
+    assert "that party's own ledger" in told
+    assert "for this call alone" not in told
+    assert "could leave" not in told
+
+
+def every_text(found, text, path=()):
+    """The same summary with one text replaced, for each of its texts and keys of lists."""
+    if isinstance(found, dict):
+        for key, value in found.items():
+            yield from ({**found, key: changed} for changed in every_text(value, text, (*path, key)))
+    elif isinstance(found, list):
+        for at, value in enumerate(found):
+            yield from ([*found[:at], changed, *found[at + 1 :]] for changed in every_text(value, text, (*path, at)))
+    elif not isinstance(found, (bool, int, float)):
+        yield text
+
+
+def test_nothing_in_a_hostile_file_becomes_markup(result):
+    evil = "<script>alert(1)</script>$\\frac{"
+    names = np.array([evil] * len(result.components))
+    summary = {**result.summary(), "reason": "x", "catalogue": "y"}
+    tried = 0
+    for changed in every_text(summary, evil):
+        html = basis.html(changed, {**arrays_of(result), "items": names})
+        assert "<script" not in html
+        tried += 1
+    assert tried > 10
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"eigenvalues": np.zeros(0)}, {"eigenvalues": np.zeros(3)}, {"components": np.zeros(5)},
+        {"items": np.array(["one"])}, {"eigenvalues": np.array([np.nan] * 4)}, {"components": np.zeros((0, 0))},
+    ],
+)  # fmt: skip
+def test_arrays_that_do_not_fit_are_one_line(result, broken, tmp_path):
+    np.savez(tmp_path / "x.npz", summary=json.dumps(result.summary()), **{**arrays_of(result), **broken})
+    with pytest.raises(ValueError, match=r"x\.npz: not a basis"):
+        basis.of_file(tmp_path / "x.npz")
+
+
+def test_what_was_declared_public_is_listed(ratings, tmp_path):
+    from dpspectral import PrivateRecommender
+
+    model = PrivateRecommender(3, epsilon=2, delta=1e-7, unit=Interaction(floor=9), degrees=np.full(80, 5.0), users=500)
+    settings = model.fit(ratings).result_.settings
+    assert settings["public"] == [
+        "the list of items (columns)", "the number of users", "the degree floor 9", "the degrees of the items",
+    ]  # fmt: skip
+    assert settings["users_declared"] == 500
+    counted = decompose(ratings, 3, Interaction(), BUDGET, users="private")
+    assert "users_declared" not in counted.settings
+    assert counted.settings["public"] == ["the list of items (columns)"]
+
+
+def test_no_path_gets_into_the_file_or_the_page(data):
+    hidden = data / "oncology-ward"
+    hidden.mkdir()
+    (data / "items.txt").rename(hidden / "occurring.txt")
+    found = run(data, "fit", "--items", str(hidden / "occurring.txt"))
+    assert found.exit_code == 0, found.output
+    page_text = (data / "basis.report.html").read_text()
+    assert "oncology" not in page_text
+    assert "read off the data" not in page_text
+    with np.load(data / "basis.npz") as content:
+        assert "oncology" not in str(content["summary"])
+
+
+def test_a_page_that_fails_is_a_warning_and_the_basis_is_kept(data, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("no fonts")
+
+    monkeypatch.setattr("dpspectral.cli.basis.of_file", fails)
+    found = run(data, "fit")
+    assert found.exit_code == 0, found.output
+    assert "do not run this again" in re.sub(r"\s+", " ", found.output)
+    assert (data / "basis.npz").exists()
+    assert not (data / "basis.report.html").exists()
+
+
+def test_pages_of_different_results_have_different_names(tmp_path):
+    assert basis.beside(tmp_path / "m.v1").name == "m.v1.report.html"
+    assert basis.beside(tmp_path / "m.npz").name == "m.report.html"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -62,7 +63,9 @@ def audit(
             progress((number + 1) / len(portions))
     else:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes or os.cpu_count(), mp_context=context) as pool:
+        with ProcessPoolExecutor(
+            processes or os.cpu_count(), context, signal.signal, (signal.SIGINT, signal.SIG_IGN)
+        ) as pool:  # Ctrl-C is for this process
             jobs = {pool.submit(ones, attack, which, count): which for which, count in portions}
             try:
                 for number, job in enumerate(as_completed(jobs)):

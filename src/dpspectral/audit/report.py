@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dpspectral.audit.games import CONFIDENCES, Finding
 from dpspectral.audit.one_run import OneRun
 from dpspectral.reports import meaning
-from dpspectral.reports.page import heading, page, paragraph, picture, svg, table, warning
+from dpspectral.reports.page import heading, page, paragraph, picture, plain_figures, svg, table
 
 HEADER = ("mechanism", "games", "claimed ε", "proved ε, 95%", "proved ε, 99.9%", "part of the claim", "verdict")
 
@@ -34,14 +34,13 @@ def rows(findings: Sequence[Finding], single: OneRun | None) -> list[tuple[str, 
     return [row(finding) for finding in findings] + ([one_run_row(single)] if single else [])
 
 
+@plain_figures()
 def html(findings: Sequence[Finding], single: OneRun | None) -> str:
     broken = [finding.name for finding in findings if finding.broken] + (
         ["popularity, one run"] if single and single.broken else []
     )
     parts = [
-        warning(f"The claim is refuted for: {', '.join(broken)}. Do not release anything with this version.")
-        if broken
-        else paragraph("No attack proved more than what is claimed."),
+        *([] if broken else [paragraph("No attack proved more than what is claimed.")]),
         paragraph(
             "An attacker who knows everything but one interaction plays a game: the mechanism runs on one of two data "
             "sets that differ in that interaction, and the attacker, who sees everything that is released, says which. "
@@ -65,14 +64,15 @@ def html(findings: Sequence[Finding], single: OneRun | None) -> str:
         ]),
     ]  # fmt: skip
     if findings:
-        claim = findings[0]
+        claim = max(findings, key=lambda finding: finding.claimed_mu)
         parts += [
-            heading("What the claim means for one person"),
+            heading(f"What a claim of ε = {claim.claimed:.3g} would mean for one person"),
             *meaning.words(
                 "interaction/add-remove", claim.claimed, claim.delta, claim.claimed_mu, "all that is released"
             ),
         ]
-    return page("Audit", parts)
+    alarms = [f"The claim is refuted for: {', '.join(broken)}. Do not release anything with this version."]
+    return page("Audit", parts, warnings=alarms if broken else [])
 
 
 def _caption(findings: Sequence[Finding]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,16 +13,16 @@ from typing import Any, TypeVar
 import click
 
 from dpspectral.catalogue import PrivateCatalogue, catalogue_by_name
-from dpspectral.cli.common import DELTA, EPSILON, HEADER, LEDGER, MIN_RATING, check_out, ledger_words, open_ledger
+from dpspectral.cli.common import DELTA, EPSILON, ERR, HEADER, LEDGER, MIN_RATING, check_out, ledger_words, open_ledger
 from dpspectral.files import write_whole
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import BudgetExceeded, Ledger
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.recsys import datasets
 from dpspectral.recsys.tables import Table
 from dpspectral.reports import meaning
-from dpspectral.reports.basis import of_file
+from dpspectral.reports.basis import beside, of_file, warnings_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = [
@@ -97,6 +100,25 @@ def basis_options(command: Command) -> Command:
     return command
 
 
+@contextmanager
+def paid(ledger: Ledger) -> Iterator[None]:
+    """A run that does not come to its end says what it has paid."""
+    before = len(ledger.entries)
+    try:
+        yield
+    except KeyboardInterrupt:
+        count = len(ledger.entries) - before
+        stays = "; they stay charged" if ledger.path is not None and count else ""
+        ERR.print(f"interrupted after {count} release(s){stays}; nothing was written or shown")
+        sys.exit(130)
+    except BudgetExceeded as error:
+        if count := len(ledger.entries) - before:
+            raise BudgetExceeded(
+                f"{error} ({count} release(s) of this call were charged before, and stay so)"
+            ) from error
+        raise
+
+
 @dataclass(frozen=True)
 class Asked:
     """What the options say."""
@@ -145,6 +167,8 @@ class Asked:
             check_out(self.page, *inputs, option="--report")
             if self.page.resolve() == self.out.resolve():
                 raise ValueError(f"--report {self.page} is the file of --out; choose another one")
+            if self.ledger is not None and self.page.resolve().name.startswith(self.ledger.resolve().name + "-"):
+                raise ValueError(f"--report {self.page} is called like a file of the ledger; choose another one")
         return datasets.load(data, items=self.items, min_rating=self.min_rating, header=self.header)
 
     def choices(self, table: Table) -> dict[str, Any]:
@@ -161,25 +185,40 @@ class Asked:
 
     def write(self, result: Result, table: Table) -> dict[str, Any]:
         """The file, and a summary of what is in it."""
-        result.settings.update(own_budget=self.ledger is None, catalogue=table.catalogue)
+        result.settings.update(own_budget=self.ledger is None, items_from=self.items_from(table))
         if self.users is not None:
             result.settings["users_declared"] = self.users
         result.save(self.out, **({} if table.items is None else {"items": table.items}))
         self.write_page()
-        return {**result.summary(), "notes": list(table.notes), **self.written}
+        return {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes), **self.written}
+
+    def items_from(self, table: Table) -> str:
+        """Where the list of items came from. (Not its path: the result may be published.)"""
+        if table.items is None:
+            return "columns"
+        return self.items if self.items == datasets.FROM_DATA else "list"
 
     def write_page(self) -> None:
-        """The page of the file that was written."""
-        if self.page is not None:
-            page = of_file(self.out).encode()
+        """The page of the file that was written. What was released is paid for: without a page it is still a result."""
+        if self.page is None:
+            return
+        try:
+            page = of_file(self.out).encode(errors="replace")
             write_whole(self.page, lambda stream: stream.write(page))
+        except Exception as error:
+            warnings.warn(
+                f"{self.out} is written, its page is not ({type(error).__name__}: {error}); the release is paid for: "
+                f"do not run this again, but: dpspectral report {self.out}",
+                UserWarning,
+                stacklevel=2,
+            )
 
     @property
     def page(self) -> Path | None:
         """Where the page for people goes."""
         if self.report == "none":
             return None
-        return self.out.with_suffix(".report.html") if self.report is None else Path(self.report)
+        return beside(self.out) if self.report is None else Path(self.report)
 
     @property
     def written(self) -> dict[str, str]:
@@ -192,6 +231,7 @@ class Asked:
             how = f"{result.settings['iterations']} iteration(s) of {result.settings['columns']} columns"
         values = ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if self.rank > 6 else "")
         return [
+            *(("warning", text) for text in warnings_of(result)),
             ("protected", result.unit),
             ("guarantee", f"ε = {self.epsilon:.6g}, δ = {self.delta:g} (μ = {self.budget.mu:.6g}); this call only"),
             *([] if self.ledger is None else [("ledger", ledger_words(ledger))]),

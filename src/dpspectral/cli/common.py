@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,6 +60,9 @@ def plain_errors() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         try:
             yield
+        except KeyboardInterrupt:
+            ERR.print("interrupted")
+            sys.exit(130)
         except (ValueError, TypeError, OverflowError, OSError, RuntimeError, MemoryError) as error:
             raise click.ClickException(str(error) or type(error).__name__) from error
 

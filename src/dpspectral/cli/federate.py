@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -13,8 +12,8 @@ import click
 import numpy as np
 from rich.table import Table as Grid
 
-from dpspectral.cli.basis import Asked, basis_options
-from dpspectral.cli.common import ERR, JSON, OUT, facts, plain_errors, progress_bar
+from dpspectral.cli.basis import Asked, basis_options, paid
+from dpspectral.cli.common import JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
 from dpspectral.files import write_whole
 from dpspectral.parties.peers.source import Peers
@@ -63,31 +62,17 @@ def federate(
         choices = asked.choices(table)
         if choices["users"] is None and unit.relation.startswith("interaction"):
             choices["users"] = int(table.matrix.shape[0])  # rows of a matrix are public
-        try:
-            with progress_bar(1.0, "starting") as tell:
-                result = decompose(
-                    source, asked.rank, unit, asked.budget, **choices, ledger=ledger,
-                    progress=lambda text, part: tell(part, text),
-                )  # fmt: skip
-        except KeyboardInterrupt:
-            ERR.print(f"interrupted after {len(ledger.entries)} release(s); nothing was written or shown")
-            sys.exit(130)
-        result.settings["parties"] = {
-            "engine": engine, "parties": parties, "collusion": collusion, "drop_tolerance": drop_tolerance,
-            **_graph_facts(source),
-        }  # fmt: skip
+        with paid(ledger), progress_bar(1.0, "starting") as tell:
+            result = decompose(
+                source, asked.rank, unit, asked.budget, **choices, ledger=ledger,
+                progress=lambda text, part: tell(part, text),
+            )  # fmt: skip
         summary = asked.write(result, table)
     told = asked.told(result, table)
     if isinstance(source, Peers):
         _tell_peers(source, summary, told, as_json)
     else:
         _tell_secure_sum(source, summary, told, as_json)
-
-
-def _graph_facts(source: SecureSum | Peers) -> dict[str, Any]:
-    if isinstance(source, Peers):
-        return {"degree": source.setup.graph.degree, "price": source.setup.price}
-    return {"neighbours": source.setup.graph.neighbours, "threshold": source.setup.graph.threshold}
 
 
 def _tell_peers(source: Peers, summary: dict[str, Any], told: list[tuple[str, str]], as_json: bool) -> None:
@@ -164,6 +149,7 @@ def _flower(
         "iterations": asked.iterations, "oversampling": asked.oversampling, "min-rating": asked.min_rating,
         "ledger": None if asked.ledger is None else str(asked.ledger.resolve()),
     }  # fmt: skip
+    config |= {"rehearsal": True, "items-from": asked.items_from(table)}
     config |= {name: value for name, value in given.items() if value is not None}
     for name in ("start", "momentum", "binarize"):
         if getattr(asked, name):

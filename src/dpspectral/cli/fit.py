@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dpspectral.cli.basis import Asked, basis_options
-from dpspectral.cli.common import ERR, JSON, facts, plain_errors, progress_bar
+from dpspectral.cli.basis import Asked, basis_options, paid
+from dpspectral.cli.common import JSON, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
 
 
@@ -30,15 +29,11 @@ def fit(data: Path, threads: int | None, as_json: bool, **options: Any) -> None:
         asked = Asked(**options)
         ledger, unit = asked.opened(), asked.unit
         table = asked.load(data)
-        try:
-            with progress_bar(1.0, "starting") as tell:
-                result = decompose(
-                    table.matrix, asked.rank, unit, asked.budget, **asked.choices(table), ledger=ledger,
-                    threads=threads, progress=lambda text, part: tell(part, text),
-                )  # fmt: skip
-        except KeyboardInterrupt:
-            ERR.print(f"interrupted after {len(ledger.entries)} release(s); nothing was written or shown")
-            sys.exit(130)
+        with paid(ledger), progress_bar(1.0, "starting") as tell:
+            result = decompose(
+                table.matrix, asked.rank, unit, asked.budget, **asked.choices(table), ledger=ledger,
+                threads=threads, progress=lambda text, part: tell(part, text),
+            )  # fmt: skip
         summary = asked.write(result, table)
     if as_json:
         click.echo(json.dumps(summary, indent=2))

@@ -9,7 +9,7 @@ import click
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import DELTA, EPSILON, OUT, facts, ledger_words, open_ledger, plain_errors
-from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.ledger_file import LedgerFile
 
@@ -41,10 +41,14 @@ def show(file: Path) -> None:
     with plain_errors():
         found = open_ledger(file)
         rows = LedgerFile(file, None).standing()
+        left = epsilon_from_mu(found.remaining_mu, found.budget.delta)
     facts(
         [
             ("spent", ledger_words(found)),
-            ("left", f"μ = {found.remaining_mu:.6g} of {found.budget.mu:.6g}"),
+            (
+                "left",
+                f"ε = {left:.4g} at that δ, for one more call (μ = {found.remaining_mu:.6g} of {found.budget.mu:.6g})",
+            ),
             ("protects", found.protects or "nothing was released yet"),
             *([] if found.private else [("warning", "some noise was seeded by hand: not private")]),
         ]

@@ -13,6 +13,7 @@ import click
 from dpspectral.cli.common import ERR, JSON, check_out, facts, ledger_words, plain_errors, progress_bar
 from dpspectral.power import Result
 from dpspectral.privacy.ledger import Ledger
+from dpspectral.recsys.tables import read_catalogue
 
 
 @click.command()
@@ -48,13 +49,7 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
         told: dict[str, Any] = {}
 
         def save(result: Result, source: OnePeer) -> None:
-            result.settings["peers"] = {
-                "name": found.name, "peers": found.setup.parties, "collusion": found.setup.collusion,
-                "drop_tolerance": found.setup.drop_tolerance, "degree": found.setup.graph.degree,
-                "price": found.setup.price,
-            }  # fmt: skip
-            result.settings["own_budget"] = False
-            result.save(found.out)
+            result.save(found.out, items=read_catalogue(str(found.items)))
             told.update(summary=result.summary(), sums=[asdict(one) for one in source.happened])
 
         try:
@@ -77,6 +72,6 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
             ("price", f"{found.setup.price:.3f} times a curator's noise, for having no server"),
             ("peers", f"{len(last['members'])} of {found.setup.parties} to the end"),
             ("why", summary.get("reason", "")),
-            ("written", str(found.out)),
+            ("written", f"{found.out} (dpspectral report {found.out} makes a page of it)"),
         ]
     )

@@ -104,7 +104,7 @@ def plan(
     facts(
         [
             ("recommended", found.reason),
-            *([("do it by", f"dpspectral fit DATA {found.options_of_fit}")] if found.recommended is not None else []),
+            *([("do it by", found.command)] if found.recommended is not None else []),
             ("noise", "against the signal of the last component; above 1 it drowns"),
             *([("✗", f"would send more than {upload}")] if not all(option.fits for option in found.options) else []),
             ("from", f"public facts and {found.origin}; errors are predictions, no private data was touched"),

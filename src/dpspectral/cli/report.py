@@ -8,7 +8,7 @@ import click
 
 from dpspectral.cli.common import check_out, facts, plain_errors
 from dpspectral.files import write_whole
-from dpspectral.reports.basis import of_file
+from dpspectral.reports.basis import beside, of_file
 
 
 @click.command()
@@ -23,8 +23,8 @@ def report(basis: Path, out: Path | None) -> None:
     and of `Result.save`.
     """
     with plain_errors():
-        target = basis.with_suffix(".report.html") if out is None else out
+        target = beside(basis) if out is None else out
         check_out(target, basis)
-        page = of_file(basis).encode()
+        page = of_file(basis).encode(errors="replace")
         write_whole(target, lambda stream: stream.write(page))
     facts([("written", str(target))])

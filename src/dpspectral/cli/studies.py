@@ -81,8 +81,12 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
                     tell(done, text)
                     done += 1
 
+                if not ERR.is_terminal:
+                    ERR.print(f"{steps(runs)} steps, a few minutes")
                 found = run_demo(runs=runs, step=step)
         except KeyboardInterrupt:
+            if not any(out.iterdir()):
+                out.rmdir()
             ERR.print("interrupted; nothing was written")
             sys.exit(130)
         figure = draw(found)

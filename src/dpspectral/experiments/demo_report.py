@@ -50,10 +50,6 @@ def html(demo: Demo, figure: Figure) -> str:
     return report.page(
         "dpspectral demo",
         [
-            report.warning(
-                "Synthetic data and seeded noise: this page compares methods, it is not a private release. "
-                "The error is measured against the exact answer, which a private run never shows."
-            ),
             report.paragraph(
                 f"{demo.users:,} synthetic users, {demo.items:,} items and {demo.interactions:,} interactions with "
                 f"heavy-tailed degrees and latent tastes. Each method finds the {demo.rank} leading directions of the "
@@ -80,5 +76,9 @@ def html(demo: Demo, figure: Figure) -> str:
                 "allowed for small ε, and more than it says for very large ones; below, the ε it really gives."
             ),
             report.table(["nominal ε", "true ε of the closed form"], nominal),
+        ],
+        warnings=[
+            "Synthetic data and seeded noise: this page compares methods, it is not a private release. "
+            "The error is measured against the exact answer, which a private run never shows."
         ],
     )

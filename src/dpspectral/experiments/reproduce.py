@@ -293,7 +293,7 @@ def _report(out: Path) -> Path:
         NOT_PRIVATE,
         *([f"Synthetic twins with the shape of the originals: {'; '.join(twins)}."] if twins else []),
     ]
-    page = report.page("Tables and figures, reproduced", [*map(report.warning, alarms), *parts])
+    page = report.page("Tables and figures, reproduced", parts, warnings=alarms)
     file = out / "report.html"
     write_whole(file, lambda stream: stream.write(page.encode()))
     return file

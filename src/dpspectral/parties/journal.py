@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpspectral.files import read_arrays, write_whole
 from dpspectral.parties.keys import digest
+from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger, Release
 
 
@@ -42,7 +43,7 @@ class Journal:
             text = json.dumps({"seed": secrets.randbelow(2**31)})
             write_whole(file, lambda stream: stream.write(text.encode()))
         try:
-            return int(json.loads(file.read_text())["seed"])
+            return checks.integer("seed", json.loads(file.read_text())["seed"], low=0)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{file} is damaged; start the run in a new folder") from error
 
@@ -60,7 +61,7 @@ class Journal:
             integers, survivors = found["integers"], found["survivors"]
         except (ValueError, KeyError, OSError) as error:
             raise ValueError(f"{file} is damaged; without it this sum is asked for, and paid, again") from error
-        if integers.dtype != np.int64 or survivors.shape or survivors.dtype.kind not in "iu":
+        if integers.dtype != np.int64 or survivors.shape or survivors.dtype.kind not in "iu" or survivors < 1:
             raise ValueError(f"{file} holds no opened sum; without it this sum is asked for, and paid, again")
         return Entry(integers, int(survivors))
 

@@ -44,6 +44,9 @@ class SimulatedSum(Curator):
         How many really drop out; their rows are still summed, their noise is missing.
     """
 
+    def facts(self) -> dict[str, Any]:
+        return {"parties": {"protocol": "simulated", "rehearsal": True}}
+
     def __init__(
         self,
         data: Any,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from numbers import Integral, Real
 from typing import Any
 
@@ -59,6 +60,10 @@ def numeric(data: Any) -> Any:
     if isinstance(data, np.ma.MaskedArray):
         raise TypeError(
             "the data is a masked array; pass data.filled(...) with the values that masked entries stand for"
+        )
+    if isinstance(data, (str, os.PathLike)):
+        raise TypeError(
+            f"the data must be a matrix, got {data!r}; dpspectral.recsys.datasets.load(path).matrix reads files"
         )
     found = data if sp.issparse(data) else np.asarray(data)
     if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:

@@ -65,7 +65,8 @@ class _Memory:
             raise BudgetExceeded("this ledger belongs to another process: a forked copy would be a second budget")
         if self._closed:
             raise BudgetExceeded(
-                "this ledger was unpickled: the original may have been charged since, so this copy takes no more"
+                "this ledger was unpickled: the original may have been charged since, so this copy takes no more; "
+                "Ledger.open(path, budget) lives in a file that processes can share"
             )
 
     def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
@@ -127,7 +128,11 @@ class Ledger:
 
     def __repr__(self) -> str:
         found = self.entries
-        return f"Ledger({self.budget}, {len(found)} release(s), spent mu={self.mu:.6g} of {self.budget.mu:.6g})"
+        seeded = "" if all(entry.private for entry in found) else ", NOT PRIVATE"
+        return (
+            f"Ledger({self.budget}, {len(found)} release(s), spent epsilon={self.epsilon():.4g}, mu={self.mu:.6g} of "
+            f"{self.budget.mu:.6g}{seeded})"
+        )
 
     @property
     def entries(self) -> tuple[Release, ...]:
@@ -176,7 +181,7 @@ class Ledger:
             raise BudgetExceeded(
                 f"this would spend mu={math.hypot(spent, mu):.6g}, the ledger allows {self.budget.mu:.6g} "
                 f"(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}) and has spent {spent:.6g}; "
-                f"at most mu={left:.6g} is left"
+                f"at most epsilon={epsilon_from_mu(left, self.budget.delta):.4g} at that delta (mu={left:.6g}) is left"
             )
 
     def charge(self, release: Release) -> int:
@@ -207,7 +212,7 @@ class Ledger:
             ledger = cls(Budget(content["budget"]["epsilon"], content["budget"]["delta"]))
             for entry in content["releases"]:
                 ledger.charge(Release(**{key: value for key, value in entry.items() if key != "mu"}))
-        except (KeyError, TypeError, AttributeError, RecursionError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"not a ledger: {error}") from error
         return ledger
 

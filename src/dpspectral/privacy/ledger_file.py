@@ -116,12 +116,12 @@ class LedgerFile:
     def _rows(self, database: sqlite3.Connection) -> list[Row]:
         """All entries, if nobody changed one: what was spent is read off them."""
         rows = self._written(database)
-        for problem in self._chain(rows):
+        for problem in self._chain(rows, _counted(database)):
             raise LedgerFileError(f"the ledger {self.path} is damaged: {problem}; see dpspectral ledger verify")
         return rows
 
-    def _chain(self, rows: list[Row]) -> Iterator[str]:
-        """What is wrong with the chain of digests."""
+    def _chain(self, rows: list[Row], counted: int) -> Iterator[str]:
+        """What is wrong with the chain of digests. `counted` entries were once written: the last ones may be gone."""
         before = self._root()
         for place, row in enumerate(rows, 1):
             if row.number != place:
@@ -130,6 +130,8 @@ class LedgerFile:
             if row.digest != _digest(before, row.number, row.time, row.release, row.cancels):
                 yield f"entry {place} was changed"
             before = row.digest
+        if counted > len(rows):
+            yield f"entry {counted} is missing"
 
     def _written(self, database: sqlite3.Connection) -> list[Row]:
         found = database.execute(
@@ -167,6 +169,7 @@ class LedgerFile:
             int(release.private), cancels, _digest(before, number, now, release, cancels),
         )  # fmt: skip
         database.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        database.execute(f"PRAGMA user_version = {number}")  # a number of the file itself, for `_counted`
         return number
 
     def _root(self) -> str:
@@ -179,14 +182,19 @@ class LedgerFile:
             sound = database.execute("PRAGMA integrity_check").fetchone()[0]
             if sound != "ok":
                 found.append(f"the database is damaged: {sound}")
-            rows = self._written(database)
-        found += self._chain(rows)
+            rows, counted = self._written(database), _counted(database)
+        found += self._chain(rows, counted)
         spent = math.sqrt(math.fsum(row.release.mu**2 for row in _standing(rows)))
         if spent > self.budget.mu * (1 + 1e-9):
             found.append(f"mu={spent:.6g} was spent, the policy allows {self.budget.mu:.6g}")
         if len({row.release.protects for row in rows}) > 1:
             found.append("entries about more than one neighbouring relation")
         return found
+
+
+def _counted(database: sqlite3.Connection) -> int:
+    """How many entries were ever written."""
+    return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _into_wal(database: sqlite3.Connection) -> None:

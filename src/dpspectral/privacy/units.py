@@ -206,7 +206,7 @@ class PatternUnit(Unit):
         if self.floor is None:
             raise ValueError(
                 "the floor is not known: give one, Interaction(floor=...) or --floor, or a catalogue that chooses it "
-                "from released degrees, catalogue=PrivateCatalogue() or --catalogue auto"
+                "from released degrees, catalogue=PrivateCatalogue() or --catalogue auto (estimators take a floor only)"
             )
         return self.floor
 

@@ -62,6 +62,8 @@ def load_xls(file: Path, items: Items | None, min_rating: float | None) -> Table
         ) from None
     try:
         sheet = xlrd.open_workbook(str(file), logfile=io.StringIO()).sheet_by_index(0)
+    except MemoryError:
+        raise
     except Exception as error:  # a damaged sheet makes xlrd raise whatever its parser stumbles over
         raise DataError(f"{file}: not a readable .xls sheet of ratings") from error
 

@@ -72,12 +72,10 @@ def load_split(path: Path, seed: int = 0) -> Split:
             raise DataError(str(error)) from error
         found = {name: found[name] for name in ("user", "item", "split") if name in found}
         if len(found) == 3:
-            if (
-                len({values.shape for values in found.values()}) > 1
-                or found["user"].ndim != 1
-                or not len(found["user"])
-            ):
-                raise DataError(f"{path}: user, item and split must be lists of the same length, and not empty")
+            if len({values.shape for values in found.values()}) > 1 or found["user"].ndim != 1:
+                raise DataError(f"{path}: user, item and split must be lists of the same length")
+            if found["split"].dtype.kind not in "biu" or (found["split"] != 0).all():
+                raise DataError(f"{path}: split must say 0 for train and 1 for test, and nothing is left to train on")
             return split(found["user"], found["item"], test=found["split"] != 0)
     pairs = sp.coo_array(load_public(path).matrix)
     return split(pairs.row, pairs.col, seed=seed)

@@ -9,6 +9,7 @@ k secrets at once are worth kμ.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,32 @@ from scipy.special import ndtr, ndtri
 
 from dpspectral.reports import page
 
-_SECRETS = {
-    "interaction/add-remove": "whether one given person had one given item",
-    "interaction/replace": "which of two given items one given person had",
-    "user/add-remove": "whether one given person is in the data, with everything they have",
-    "user/replace": "which of two given rows is one given person's",
-    "row/add-remove": "whether one given row is in the data",
-    "row/replace": "which of two given rows is in the data",
-}
 _GROUP = (1, 2, 5, 10, 20)
 _DRAWN = 5
+
+
+@dataclass(frozen=True)
+class Protected:
+    """How to speak about what a neighbouring relation protects."""
+
+    about: str  # whom, for headings
+    secret: str
+    several: str = ""  # what one person may have more than one of
+
+
+_RELATIONS = {
+    "interaction/add-remove": Protected("one person", "whether one given person had one given item", "items"),
+    "interaction/replace": Protected("one person", "which of two given items one given person had", "items"),
+    "user/add-remove": Protected("one person", "whether one given person is in the data, with everything they have"),
+    "user/replace": Protected("one person", "which of two given rows is one given person's"),
+    "row/add-remove": Protected("one row", "whether one given row is in the data", "rows"),
+    "row/replace": Protected("one row", "which of two given rows is in the data", "rows"),
+}
+_OTHER = Protected("one update", "whether one given change of the protected kind was made", "changes")
+
+
+def of(relation: str) -> Protected:
+    return _RELATIONS.get(relation, _OTHER)
 
 
 def guess(mu: float) -> float:
@@ -33,13 +50,15 @@ def guess(mu: float) -> float:
     return float(ndtr(mu / 2))
 
 
+def surer(mu: float, before: float) -> float:
+    """The same for somebody to whom one of the possibilities had this probability before."""
+    lean = math.log(before / (1 - before)) / mu
+    return float(before * ndtr(mu / 2 + lean) + (1 - before) * ndtr(mu / 2 - lean))
+
+
 def found_with(mu: float, false_alarms: float) -> float:
     """The largest share of true cases that a test with so many false alarms can find."""
     return float(ndtr(ndtri(false_alarms) + mu))
-
-
-def secret(relation: str) -> str:
-    return _SECRETS.get(relation, "whether one given change of the protected kind was made")
 
 
 def of_hundred(probability: float) -> str:
@@ -50,37 +69,40 @@ def of_hundred(probability: float) -> str:
 def sentence(relation: str, mu: float) -> str:
     """One line for a terminal."""
     return (
-        f"whoever knows all the rest and guesses {secret(relation)} is right in at most {of_hundred(guess(mu))} of 100 "
-        "cases (a coin: 50)"
+        f"whoever knows all the rest and guesses {of(relation).secret} is right in at most {of_hundred(guess(mu))} of "
+        "100 cases (a coin: 50)"
     )
 
 
 def words(relation: str, epsilon: float, delta: float, mu: float, what: str = "this output") -> list[str]:
-    """Parts of a page: what anyone can learn about one person."""
+    """Parts of a page: what anyone can learn about one person (or row)."""
     factor = math.exp(min(epsilon, 700))
     times = f"{factor:.3g}" if factor < 1e6 else "more than a million"
+    protected = of(relation)
     parts = [
         page.paragraph(
-            f"Suppose somebody knows everything about everybody in the data but one thing: {secret(relation)}. Both "
+            f"Suppose somebody knows everything about everybody in the data but one thing: {protected.secret}. Both "
             "answers are equally likely to them. Tossing a coin they would be right in 50 of 100 cases. Having seen "
             f"{what}, and with all the computers in the world, they are right in at most {of_hundred(guess(mu))} of "
-            "100."
+            f"100. (Somebody who was 90% sure before: at most {of_hundred(surer(mu, 0.9))}.)"
         ),
         page.paragraph(
-            f"In the usual terms, ε = {epsilon:.4g} and δ = {delta:g}: nothing they could conclude about it becomes "
-            f"more than e^ε = {times} times as likely as without it, but for a chance of δ."
+            f"In the usual terms, ε = {epsilon:.4g} and δ = {delta:g}: whatever they might conclude, its probability "
+            f"is at most e^ε = {times} times what it would be if the answer were the other one, plus δ."
         ),
     ]
-    if relation.startswith("interaction"):
+    if protected.several:
         rows = []
         for count in _GROUP:
             many = count * mu
-            asked = f"{count} of a person's items" if count > 1 else "one item"
+            asked = f"{count} {protected.several} of a person" if count > 1 else f"one of the {protected.several}"
             rows.append((asked, of_hundred(guess(many)), of_hundred(found_with(many, 0.01))))
+        instead = " (User() in Python, --unit user on the command line)" if protected.several == "items" else ""
         parts += [
             page.paragraph(
-                "This protects single items of a person, not the person: the more items one asks about together, the "
-                "less is hidden. Everything about a person is protected by --unit user instead."
+                f"This protects single {protected.several}, not a person who has several of them: the more of them one "
+                "asks about together, the less is hidden. Who wants to protect the person needs a unit that is "
+                f"the person{instead}."
             ),
             page.table(("asked about together", "right, of 100, at most", "found, of 100, at 1% false alarms"), rows),
         ]
@@ -89,10 +111,12 @@ def words(relation: str, epsilon: float, delta: float, mu: float, what: str = "t
 
 
 def caption(relation: str, mu: float) -> str:
-    more = f" and for {_DRAWN} items of a person at once (dashed)" if relation.startswith("interaction") else ""
+    several = of(relation).several
+    more = f" and for {_DRAWN} {several} of a person at once (dashed)" if several else ""
     return (
         f"The best that anyone can do: share of true cases found against share of false alarms, for one secret (line)"
-        f"{more}; dotted: guessing blindly. At 1% false alarms {found_with(mu, 0.01):.1%} are found, blindly 1%."
+        f"{more}; dotted: guessing blindly. At 1 false alarm of 100 at most {of_hundred(found_with(mu, 0.01))} of 100 "
+        "true cases are found, blindly 1."
     )
 
 
@@ -103,10 +127,9 @@ def draw(relation: str, mu: float) -> Any:
     panel = figure.subplots()
     alarms = np.concatenate([np.geomspace(1e-4, 0.1, 60), np.linspace(0.1, 1, 60)])
     panel.plot(alarms, ndtr(ndtri(alarms) + mu), color="#3b82f6", linewidth=2, label="one secret")
-    if relation.startswith("interaction"):
-        panel.plot(
-            alarms, ndtr(ndtri(alarms) + _DRAWN * mu), color="#3b82f6", linestyle="--", label=f"{_DRAWN} at once"
-        )
+    if of(relation).several:
+        many = ndtr(ndtri(alarms) + _DRAWN * mu)
+        panel.plot(alarms, many, color="#3b82f6", linestyle="--", label=f"{_DRAWN} at once")
     panel.plot(alarms, alarms, color="black", linestyle=":", label="blindly")
     panel.set_xscale("log")
     panel.set_xlabel("false alarms")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -50,13 +51,16 @@ def svg(figure: Figure) -> str:
     """A figure as inline SVG: no background, black as the text's colour, ids that are nobody else's on the page."""
     from matplotlib import rc_context
 
-    for legend in [*figure.legends, *(panel.get_legend() for panel in figure.axes)]:
-        if legend is not None:
-            legend.set_frame_on(False)  # its box would be white
+    legends = [one for one in [*figure.legends, *(panel.get_legend() for panel in figure.axes)] if one is not None]
+    framed = [legend.get_frame_on() for legend in legends]
+    for legend in legends:
+        legend.set_frame_on(False)  # its box would be white
     out = io.StringIO()
     metadata = {"Date": None, "Creator": None}
     with rc_context({"svg.hashsalt": "dpspectral"}):  # the same page for the same figures
         figure.savefig(out, format="svg", bbox_inches="tight", transparent=True, metadata=metadata)
+    for legend, frame in zip(legends, framed, strict=True):
+        legend.set_frame_on(frame)
     text = out.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     for black in ("#000000", "#262626"):
@@ -66,6 +70,15 @@ def svg(figure: Figure) -> str:
     text = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
     mark = f"f{crc32(text.encode()):08x}-"
     return re.sub(r'((?: id="|href="#|url\(#))', lambda found: found[1] + mark, text)
+
+
+@contextmanager
+def plain_figures() -> Iterator[None]:
+    """Figures as they were designed, whatever the reader's matplotlibrc says."""
+    from matplotlib.style import context
+
+    with context("default"):
+        yield
 
 
 def paragraph(text: str) -> str:
@@ -119,11 +132,9 @@ def picture(drawing: str, caption: str) -> str:
     )
 
 
-def page(title: str, parts: Iterable[str]) -> str:
-    """The whole page. Warnings come first, wherever their part was made."""
-    found = list(parts)
-    alarms = [part for part in found if part.startswith('<p class="warning"')]
-    body = "\n".join([*alarms, *(part for part in found if part not in alarms)])
+def page(title: str, parts: Iterable[str], warnings: Iterable[str] = ()) -> str:
+    """The whole page, warnings first."""
+    body = "\n".join([*map(warning, warnings), *parts])
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'

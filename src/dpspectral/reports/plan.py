@@ -11,6 +11,7 @@ from dpspectral.reports import meaning
 from dpspectral.reports import page as report
 
 
+@report.plain_figures()
 def html(found: Plan) -> str:
     """One self-contained page."""
     header = ["method", "items", "floor", "noise / signal", "predicted error", "memory", "time", "upload per party"]
@@ -20,9 +21,6 @@ def html(found: Plan) -> str:
     return report.page(
         "dpspectral plan",
         [
-            report.warning(
-                "Predictions from public facts. No private data was touched, and none of this is a guarantee."
-            ),
             report.paragraph(
                 f"{found.users:,} users, {len(found.stand_in.popularity):,} items, rank {found.rank}, "
                 f"ε = {found.budget.epsilon:g}, δ = {found.budget.delta:g} (μ = {found.budget.mu:.4g}). "
@@ -30,7 +28,7 @@ def html(found: Plan) -> str:
             ),
             report.heading("Recommendation"),
             report.paragraph(found.reason),
-            *([report.code(f"dpspectral fit DATA {found.options_of_fit}")] if found.recommended else []),
+            *([report.code(found.command)] if found.recommended else []),
             report.table(header, rows),
             report.picture(
                 report.svg(draw(found)),
@@ -43,6 +41,7 @@ def html(found: Plan) -> str:
                 "all that such a run releases",
             ),
         ],
+        warnings=["Predictions from public facts. No private data was touched, and none of this is a guarantee."],
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,4 +66,7 @@ def answer_of(content: RecordDict) -> tuple[bytes | None, float, str]:
         raise Refused(f"no answer of a party: {error} is missing") from None
     if not (isinstance(answer, bytes) and isinstance(answered, bool) and isinstance(seconds, float)):
         raise Refused("no answer of a party")
-    return answer if answered else None, seconds, str(reason)
+    if not 0 <= seconds < math.inf:
+        raise Refused("no answer of a party: its time is no time")
+    plain = "".join(letter if letter.isprintable() else " " for letter in str(reason)[:500])  # it goes to a log
+    return answer if answered else None, seconds, plain

@@ -75,12 +75,10 @@ def run(grid: Grid, config: dict[str, Any]) -> None:
         source, int(config["rank"]), unit, budget, ledger=ledger, users="private", progress=tell,
         random_state=seed, **options,
     )  # fmt: skip
-    result.settings["own_budget"] = lasting is None
-    result.settings["parties"] = {
-        "engine": "flower", "parties": parties, "collusion": source.setup.collusion,
-        "drop_tolerance": source.setup.drop_tolerance, "neighbours": source.setup.graph.neighbours,
-        "threshold": source.setup.graph.threshold,
-    }  # fmt: skip
+    result.settings["own_budget"] = True  # the lasting ledgers are the parties' own, and the server's
+    result.settings["parties"]["rehearsal"] = bool(config.get("rehearsal", False))
+    if "items-from" in config:
+        result.settings["items_from"] = str(config["items-from"])
     result.save(out, items=names)
     traffic = network.traffic
     LOG.info(

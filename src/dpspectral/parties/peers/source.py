@@ -46,6 +46,17 @@ class PeerSums(Parties):
 
     setup: PeerSetup
     many = True
+    rehearsal = False  # whether all peers are in this process
+
+    def facts(self) -> dict[str, Any]:
+        setup = self.setup
+        return {
+            "parties": {
+                "protocol": "peers", "parties": setup.parties, "collusion": setup.collusion,
+                "drop_tolerance": setup.drop_tolerance, "degree": setup.graph.degree, "price": setup.price,
+                "rehearsal": self.rehearsal,
+            }
+        }  # fmt: skip
 
     def _begin_peers(self, setup: PeerSetup) -> None:
         self.setup = setup
@@ -90,6 +101,8 @@ class Peers(PeerSums):
     >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3), round(peers.setup.price, 2)
     ((200, 8), True, 2.0, 1.06)
     """
+
+    rehearsal = True
 
     def __init__(
         self,

@@ -104,6 +104,16 @@ class SecureSum(Parties):
         """The public facts of the protocol."""
         return self._network.setup
 
+    def facts(self) -> dict[str, Any]:
+        setup, local = self.setup, isinstance(self._network, LocalNetwork)
+        return {
+            "parties": {
+                "protocol": "secure sum", "parties": setup.parties, "collusion": setup.collusion,
+                "drop_tolerance": setup.drop_tolerance, "neighbours": setup.graph.neighbours,
+                "threshold": setup.graph.threshold, "rehearsal": local,
+            }
+        }  # fmt: skip
+
     @property
     def traffic(self) -> Traffic:
         """What was sent and computed so far."""
