@@ -7,7 +7,7 @@ Where every party adds noise of its own, that of the sum is √s times larger.
 
 | method | Δ(X) | m as published | parties |
 |---|---|---|---|
-| Hardt, Price 2014 | √2·√p·max|X_ij| | ε⁻¹√(4L log 1/δ) | |
+| Hardt, Price 2014 | √2·√p·max abs(X_ij) | ε⁻¹√(4L log 1/δ) | |
 | Balcan et al. 2016 | the same noise; a sharper convergence bound | the same | |
 | Balcan et al. 2016, public channels | the same | the same | √s |
 | FedPower, Guo et al. 2024 (reconstruction) | √2·√p | Lε⁻¹√(2 log(1.25L/δ)) | √s |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from numbers import Integral
 from typing import Any
 
 from dpspectral.privacy.budget import Budget
@@ -12,7 +13,7 @@ from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, Symm
 def call_facts(unit: Unit, budget: Budget, own_budget: bool, users: int | str | None) -> dict[str, Any]:
     """Settings of a result: its budget, whether a ledger holds more than this call, what was declared public."""
     facts: dict[str, Any] = {"own_budget": own_budget, "budget": asdict(budget), "public": declared(unit, users)}
-    if users is not None and users != "private":
+    if isinstance(users, Integral):
         facts["users_declared"] = int(users)
     return facts
 
@@ -20,7 +21,7 @@ def call_facts(unit: Unit, budget: Budget, own_budget: bool, users: int | str | 
 def declared(unit: Unit, users: int | str | None) -> list[str]:
     """What the caller declared public, in words: none of it is protected (docs/limits.md)."""
     found = ["the list of items (columns)"]
-    if users is not None and users != "private":
+    if isinstance(users, Integral):
         found.append("the number of users")
     elif unit.relation.endswith("replace") or (isinstance(unit, Interaction) and users != "private"):
         found.append("the number of rows")

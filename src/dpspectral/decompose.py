@@ -118,7 +118,7 @@ def decompose(
     elif isinstance(catalogue, str):
         raise ValueError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
     if method == "auto":
-        method, why = _method(pattern, source, n, catalogue, bool(options))
+        method, why = _method(pattern, source, n, rank, catalogue, bool(options))
         words.append(why)
     if method == "dense" and not pattern:
         raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')
@@ -184,15 +184,19 @@ def _method(
     pattern: bool,
     source: bool,
     n: int,
+    rank: int,
     catalogue: PrivateCatalogue | None,
     options: bool,
 ) -> tuple[str, str]:
     if not pattern:
         return "power", "The power method, because the dense release is for 0/1 data."
-    if source:
-        return "power", "The power method, because fewer numbers leave each holder of data."
     if options:
         return "power", "The power method, because options of it were given."
+    if source:
+        p = min(n, 16 * rank)  # as `shape` would choose
+        if n * (n + 1) // 2 > n * p * (1 if p == n else 2):
+            return "power", "The power method, because fewer numbers leave each holder of data."
+        return "dense", "One dense release, because it is more accurate and sends no more numbers than iterations."
     if catalogue is None and 8 * n**2 > MAX_BYTES:
         return "power", f"The power method, because the matrix of all {n} items does not fit 2 GiB."
     return "dense", "One dense release, because it is the more accurate method wherever its matrix fits memory."

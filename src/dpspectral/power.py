@@ -41,7 +41,23 @@ Progress = Callable[[int, float], None]  # iteration (from 1), finished fraction
 
 @dataclass(frozen=True)
 class Result:
-    """What a run released, and nothing else."""
+    """What a run released, and nothing else.
+
+    Attributes
+    ----------
+    components : (items, rank)
+        Orthonormal columns, leading first; rows of items outside a catalogue are zero.
+    eigenvalues : (rank,)
+        Noisy estimates, largest first; 0 where the noise hides them.
+    ledger : Ledger
+        What was released, and what it cost.
+    unit : str
+        Who is protected, in words.
+    settings : dict
+        Method, noise and choices; `reason` says why.
+    catalogue : Catalogue or None
+        Released popularity, and the items that were chosen by it.
+    """
 
     components: Reals  # (n, rank), orthonormal columns, leading first
     eigenvalues: Reals  # noisy estimates, largest first; 0 where the noise hides them

@@ -109,7 +109,7 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
 @click.command()
 @click.argument("names", nargs=-1, required=True, type=click.Choice([*PARTS, "all"]))
 @click.option("--data", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder with data sets.")
-@click.option("--sets", multiple=True, help="Only this data set, or the twin of a family (may be repeated).")
+@click.option("--sets", multiple=True, help="Only this data set, or this family (may be repeated).")
 @click.option("--runs", type=click.IntRange(1), help="Runs per point.  [default: as in the paper]")
 @click.option("--epsilon", "epsilons", type=float, multiple=True, help="Only this ε (may be repeated).")
 @click.option(

@@ -61,7 +61,7 @@ def files(folder: Path) -> dict[str, Path]:
 def find(folder: Path | None, families: Iterable[str], wanted: Iterable[str] | None = None) -> list[DataSet]:
     """The sets of some families: those of the folder, or the twin of a family that the folder does not have.
 
-    `wanted` picks sets by name; families by name mean their twins.
+    `wanted` picks sets by name, or all of a family.
     """
     found: list[DataSet] = []
     present = {} if folder is None else files(folder)
@@ -70,10 +70,14 @@ def find(folder: Path | None, families: Iterable[str], wanted: Iterable[str] | N
             if name in present:
                 found.append(_file(name, present[name]))
             elif name in SHAPES:
-                found.append(_twin(name))
+                own = [one for one in present if one.lower().startswith(FAMILIES[name])]
+                found += [_file(one, present[one]) for one in own] or [_twin(name)]
             else:
                 known = ", ".join([*present, *SHAPES])
-                raise ValueError(f"no data set is called {name!r}; there are {known}")
+                raise ValueError(
+                    f"no data set is called {name!r}; there are {known} (files that lie in the folder of --data, by "
+                    "their names without ending, and families, which are synthetic twins where no file is called so)"
+                )
         return found
     for family in families:
         own = [name for name in present if name.lower().startswith(FAMILIES[family])]

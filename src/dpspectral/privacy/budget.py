@@ -82,6 +82,15 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
 class Budget:
     """How much may be learnt about one unit of privacy: (ε, δ). Both are always the caller's choice.
 
+    Parameters
+    ----------
+    epsilon : float
+        Conclusions have at most e^ε times the probability they would have otherwise, plus δ.
+    delta : float
+        Well below one in the number of people.
+
+    Examples
+    --------
     >>> round(Budget(epsilon=1, delta=1e-5).mu, 5)
     0.26805
     """

@@ -9,7 +9,23 @@ from dpspectral.privacy import checks
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One Gaussian release. `sensitivity` and `sigma` are in integer steps worth `step` each; μ is their ratio."""
+    """One Gaussian release, with μ = sensitivity/sigma.
+
+    Parameters
+    ----------
+    what : str
+        What was released, in words.
+    protects : str
+        The neighbouring relation, such as "interaction/add-remove".
+    sensitivity : float
+        How far neighbours can be apart, in integer steps.
+    sigma : float
+        The noise's standard deviation, in integer steps.
+    step : float
+        What one step is worth.
+    private : bool
+        False if the noise was seeded by hand.
+    """
 
     what: str
     protects: str

@@ -33,8 +33,10 @@ key = "..."                     # public
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,12 @@ _RUN = {
 }  # fmt: skip
 
 _PEER = {"name", "address", "key"}
+
+
+def meant(word: str, names: Collection[str]) -> str:
+    """Which of the names a wrong one may have been meant to be."""
+    close = difflib.get_close_matches(word, names, 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 class ConfigError(ValueError):
@@ -108,7 +116,7 @@ class Config:
         tables = [(_TOP, found, ""), (_RUN, run, "[run] "), *((_PEER, one, "[[peers]] ") for one in peers)]
         for names, given, where in tables:
             if unknown := sorted(set(given) - names):
-                raise ValueError(f"{where}does not know {', '.join(unknown)}")
+                raise ValueError(f"{where}does not know {', '.join(unknown)}{meant(unknown[0], names)}")
         known = tuple(
             Address(str(one["name"]), str(one["address"]), check_public(str(one["name"]), str(one["key"])))
             for one in peers

@@ -47,6 +47,8 @@ def make_keys(file: Path) -> str:
 
 
 def read_key(file: Path) -> bytes:
+    if not file.is_file():
+        raise ValueError(f"there is no key {file}: make one with dpspectral peer --make-keys {file}")
     secret = file.read_bytes().strip()
     try:
         if len(z85.decode(secret)) == 32:

@@ -123,8 +123,14 @@ class Peer:
             while missing := [other for other in others if other not in self._hellos]:
                 if self.now() - began > self.limit:
                     different = self._others_settings & set(missing)
-                    why = f"; {self.names_of(different)} came with other settings" if different else ""
-                    raise Aborted(f"no greeting from {self.names_of(missing)} within {self.limit:g} seconds{why}")
+                    silent = set(missing) - different
+                    why = [f"no greeting from {self.names_of(silent)} within {self.limit:g} seconds"] if silent else []
+                    if different:
+                        why.append(
+                            f"{self.names_of(different)} came with other settings: [run], the list of peers with their "
+                            "keys and the list of items must be the same for everybody"
+                        )
+                    raise Aborted("; ".join(why))
                 await self.pause()
         self.run = keys.digest(self._config + b"".join(self._hellos[one] for one in self.members))[:RUN_BYTES]
         publics = {other: self._hellos[other][: keys.KEY_BYTES] for other in self.setup.graph.around(self.me)}

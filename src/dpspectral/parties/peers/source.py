@@ -87,10 +87,16 @@ class Peers(PeerSums):
         How many may leave over the whole run. More noise is added for it; beyond it the run ends.
     users : int, optional
         Declared largest number of users of all parties together, as in `SecureSum`.
-    rounds, retries : int
-        How many sums at most, and how often one that had to be given up may be tried again (it is charged anew).
-    patience, limit : float
-        Seconds (simulated here) after which a silent peer is taken for gone, and after which a peer gives up.
+    degree : int
+        Neighbours to share noise with, where no graph is given.
+    rounds : int
+        How many sums at most.
+    retries : int
+        How often a sum that had to be given up may be tried again (it is charged anew).
+    patience : float
+        Seconds (simulated here) after which a silent peer is taken for gone.
+    limit : float
+        Seconds after which a peer gives up.
 
     Examples
     --------
