@@ -249,6 +249,7 @@ def test_each_warning(result):
     hidden = {**arrays_of(result), "eigenvalues": np.array([1e9, 1e8, 1.0, 0.0])}
     assert "2 of 4 components are not stronger than what noise alone" in basis.html(summary, hidden)
     assert "A rehearsal" in warned(result, parties={"rehearsal": True})
+    assert "for this call alone" in warned(result, parties={"rehearsal": True})
 
 
 def test_real_parties_are_no_rehearsal(result):

@@ -78,7 +78,7 @@ def find(folder: Path | None, families: Iterable[str], wanted: Iterable[str] | N
                     f"no data set is called {name!r}; there are {known} (files that lie in the folder of --data, by "
                     "their names without ending, and families, which are synthetic twins where no file is called so)"
                 )
-        return found
+        return list({one.key: one for one in found}.values())
     for family in families:
         own = [name for name in present if name.lower().startswith(FAMILIES[family])]
         found += [_file(name, present[name]) for name in own] or [_twin(family)]

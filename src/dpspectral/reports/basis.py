@@ -149,7 +149,7 @@ def _warnings(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str
         found.append(f"δ = {budget.delta:g} is large for {users:,} users; choose at most 1/(10 · users).")
     if _parties(summary).get("rehearsal"):
         found.append("A rehearsal: all parties were in one process, and whoever ran it could see all rows.")
-    if summary.get("own_budget", True) and not _parties(summary):
+    if summary.get("own_budget", True) and _parties(summary).get("rehearsal", True):
         found.append(
             "The guarantee is for this call alone. Other calls about the same people add to it, unless all of them "
             "share a Ledger (--ledger)."
