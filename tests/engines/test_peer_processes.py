@@ -67,6 +67,7 @@ def free_ports(count):
 
 def take_part(config, report, routes):
     """The command, in a process that was forked; connections to some addresses take another route."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all this with it ignored
     out = os.open(report, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
