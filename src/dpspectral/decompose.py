@@ -14,7 +14,7 @@ from typing import Any
 from dpspectral.call import call_facts
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.dense import MAX_BYTES, dense_release
-from dpspectral.power import Result, power_method
+from dpspectral.power import Result, power_method, shape
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, opened
@@ -118,7 +118,7 @@ def decompose(
     elif isinstance(catalogue, str):
         raise ValueError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
     if method == "auto":
-        method, why = _method(pattern, source, n, rank, catalogue, bool(options))
+        method, why = _method(unit, source, n, rank, catalogue, bool(options))
         words.append(why)
     if method == "dense" and not pattern:
         raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')
@@ -181,20 +181,20 @@ def _catalogue(unit: Unit, n: int, rank: int, budget: Budget) -> tuple[PrivateCa
 
 
 def _method(
-    pattern: bool,
+    unit: Unit,
     source: bool,
     n: int,
     rank: int,
     catalogue: PrivateCatalogue | None,
     options: bool,
 ) -> tuple[str, str]:
-    if not pattern:
+    if not isinstance(unit, PatternUnit):
         return "power", "The power method, because the dense release is for 0/1 data."
     if options:
         return "power", "The power method, because options of it were given."
     if source:
-        p = min(n, 16 * rank)  # as `shape` would choose
-        if n * (n + 1) // 2 > n * p * (1 if p == n else 2):
+        columns, iterations = shape(unit, n, rank, None, None)
+        if n * (n + 1) // 2 > n * columns * iterations:
             return "power", "The power method, because fewer numbers leave each holder of data."
         return "dense", "One dense release, because it is more accurate and sends no more numbers than iterations."
     if catalogue is None and 8 * n**2 > MAX_BYTES:

@@ -56,6 +56,12 @@ def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object
         raise
 
 
+def write_text(path: str | os.PathLike[str], text: str, errors: str = "strict") -> None:
+    """The text as UTF-8, all or nothing."""
+    content = text.encode(errors=errors)
+    write_whole(path, lambda stream: stream.write(content))
+
+
 def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file (only these names, where given); ValueError about anything else."""
     try:

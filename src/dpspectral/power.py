@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpspectral.algebra import NUMPY, Algebra
 from dpspectral.call import call_facts
 from dpspectral.catalogue import Catalogue, PrivateCatalogue, choose
-from dpspectral.files import check_writable, write_whole
+from dpspectral.files import check_writable, write_text, write_whole
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.privacy import checks
@@ -120,11 +120,15 @@ class Result:
         if reserved:
             raise ValueError(f"{sorted(reserved)[0]!r} is written by save itself; choose another name")
         check_writable(path)
-        summary = json.dumps(self.summary())
-        arrays = {"components": self.components, "eigenvalues": self.eigenvalues, "summary": summary, **more}
+        arrays = {**self._arrays(), "summary": json.dumps(self.summary()), **more}
+        write_whole(path, lambda stream: np.savez(stream, **arrays))
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        """What was released, by the names it has in a file."""
+        arrays: dict[str, NDArray[Any]] = {"components": self.components, "eigenvalues": self.eigenvalues}
         if self.catalogue is not None:
             arrays |= {"popularity": self.catalogue.popularity, "chosen": self.catalogue.chosen}
-        write_whole(path, lambda stream: np.savez(stream, **arrays))
+        return arrays
 
     def report(self, path: str | os.PathLike[str], items: Sequence[str] | None = None) -> None:
         """Write a page for people (.html): what was released, and what it tells about one person.
@@ -136,13 +140,10 @@ class Result:
         if items is not None and len(items) != len(self.components):
             raise ValueError(f"items must be the {len(self.components)} names of the columns, got {len(items)}")
         check_writable(path)
-        arrays = {"components": self.components, "eigenvalues": self.eigenvalues}
+        arrays = self._arrays()
         if items is not None:
             arrays["items"] = np.array([str(item) for item in items])
-        if self.catalogue is not None:
-            arrays["popularity"] = self.catalogue.popularity
-        page = basis.html(self.summary(), arrays).encode(errors="replace")
-        write_whole(path, lambda stream: stream.write(page))
+        write_text(path, basis.html(self.summary(), arrays), errors="replace")
 
 
 def iterate(

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import automatic_catalogue, decompose
-from dpspectral.files import UNREADABLE
+from dpspectral.files import UNREADABLE, read_arrays
 from dpspectral.power import Result
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
@@ -222,13 +222,9 @@ class PrivateRecommender(BaseEstimator):
         model = cls(filter=filter, alpha=alpha)
         model._check_filter()
         try:
-            with np.load(path, allow_pickle=False) as file:
-                found = {name: file[name] for name in file.files}
-                summary = json.loads(str(found["summary"]))
-                components, eigenvalues = (
-                    found["components"].astype(np.float64),
-                    found["eigenvalues"].astype(np.float64),
-                )
+            found = read_arrays(path)
+            summary = json.loads(str(found["summary"]))
+            components, eigenvalues = (found[name].astype(np.float64) for name in ("components", "eigenvalues"))
         except FileNotFoundError:
             raise
         except UNREADABLE as error:

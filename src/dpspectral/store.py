@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpspectral.files import write_whole
+from dpspectral.files import write_text
 from dpspectral.jit import jit
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy import checks
@@ -258,7 +258,7 @@ class _Writer:
             text = json.dumps(
                 {"format": _FORMAT, "items": self.items, "users_private": self.users_private, "blocks": blocks}
             )
-            write_whole(self.folder / "store.json", lambda stream: stream.write(text.encode()))
+            write_text(self.folder / "store.json", text)
 
 
 def _bucket(users: NDArray[Any]) -> NDArray[np.int64]:

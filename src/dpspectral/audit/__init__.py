@@ -9,8 +9,8 @@ bound exceed the claim.
 """
 
 from dpspectral.audit.attacks import ATTACKS, Attack
-from dpspectral.audit.evidence import Evidence, one_run_epsilon
-from dpspectral.audit.games import CONFIDENCES, Finding, audit
+from dpspectral.audit.evidence import CONFIDENCES, Evidence, one_run_epsilon
+from dpspectral.audit.games import Finding, audit
 from dpspectral.audit.one_run import OneRun, one_run
 
 __all__ = ["ATTACKS", "CONFIDENCES", "Attack", "Evidence", "Finding", "OneRun", "audit", "one_run", "one_run_epsilon"]

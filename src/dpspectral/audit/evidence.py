@@ -15,6 +15,8 @@ from scipy import stats
 
 from dpspectral.privacy.budget import epsilon_from_mu
 
+CONFIDENCES = (0.95, 0.999)
+
 
 @dataclass(frozen=True)
 class Evidence:

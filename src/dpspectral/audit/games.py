@@ -10,11 +10,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from dpspectral.audit.attacks import Attack
-from dpspectral.audit.evidence import Evidence
+from dpspectral.audit.evidence import CONFIDENCES, Evidence
 from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.privacy.budget import epsilon_from_mu
 
-CONFIDENCES = (0.95, 0.999)
 _PORTION = 100  # games of one job
 
 
@@ -53,8 +52,7 @@ def audit(
     attack: Attack, games: int, *, processes: int | None = None, progress: Callable[[float], None] = lambda _: None
 ) -> Finding:
     """Play so many games in each world. `processes=0` plays them here."""
-    worlds, attained = attack.worlds, attack.attained  # found before the games are given away
-    del worlds
+    attained = attack.attained  # finds the worst pair, before the games are given away
     portions = [(which, min(_PORTION, games - start)) for which in (0, 1) for start in range(0, games, _PORTION)]
     said = [0, 0]
     if processes == 0:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from dpspectral.audit.evidence import one_run_epsilon
+from dpspectral.audit.evidence import CONFIDENCES, one_run_epsilon
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.units import Interaction
@@ -32,7 +32,7 @@ class OneRun:
 
     @property
     def broken(self) -> bool:
-        return self.proved(0.999) > self.budget.epsilon
+        return self.proved(CONFIDENCES[-1]) > self.budget.epsilon
 
 
 def one_run(budget: Budget, canaries: int = 20_000, guesses: int = 400) -> OneRun:

@@ -4,41 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpspectral.audit.games import CONFIDENCES, Finding
+from dpspectral.audit.evidence import CONFIDENCES
+from dpspectral.audit.games import Finding
 from dpspectral.audit.one_run import OneRun
 from dpspectral.reports import meaning
 from dpspectral.reports.page import heading, page, paragraph, picture, plain_figures, svg, table
 
 HEADER = ("mechanism", "games", "claimed ε", "proved ε, 95%", "proved ε, 99.9%", "part of the claim", "verdict")
+_SINGLE = "popularity, one run"
 
 
-def row(finding: Finding) -> tuple[str, ...]:
-    low, high = (finding.proved(confidence) for confidence in CONFIDENCES)
-    verdict = "BROKEN" if finding.broken else "holds"
-    return (
-        finding.name, f"2 x {finding.evidence.games:,}", f"{finding.claimed:.3g}", f"{low:.3g}", f"{high:.3g}",
-        f"{high / finding.claimed:.0%}", verdict,
-    )  # fmt: skip
-
-
-def one_run_row(found: OneRun) -> tuple[str, ...]:
+def _row(name: str, games: str, claimed: float, found: Finding | OneRun) -> tuple[str, ...]:
     low, high = (found.proved(confidence) for confidence in CONFIDENCES)
     verdict = "BROKEN" if found.broken else "holds"
-    return (
-        "popularity, one run", f"{found.canaries:,} canaries", f"{found.budget.epsilon:.3g}", f"{low:.3g}",
-        f"{high:.3g}", f"{high / found.budget.epsilon:.0%}", verdict,
-    )  # fmt: skip
+    return name, games, f"{claimed:.3g}", f"{low:.3g}", f"{high:.3g}", f"{high / claimed:.0%}", verdict
 
 
 def rows(findings: Sequence[Finding], single: OneRun | None) -> list[tuple[str, ...]]:
-    return [row(finding) for finding in findings] + ([one_run_row(single)] if single else [])
+    shown = [_row(one.name, f"2 x {one.evidence.games:,}", one.claimed, one) for one in findings]
+    if single:
+        shown.append(_row(_SINGLE, f"{single.canaries:,} canaries", single.budget.epsilon, single))
+    return shown
 
 
 @plain_figures()
 def html(findings: Sequence[Finding], single: OneRun | None) -> str:
-    broken = [finding.name for finding in findings if finding.broken] + (
-        ["popularity, one run"] if single and single.broken else []
-    )
+    broken = [finding.name for finding in findings if finding.broken]
+    broken += [_SINGLE] if single and single.broken else []
     parts = [
         *([] if broken else [paragraph("No attack proved more than what is claimed.")]),
         paragraph(

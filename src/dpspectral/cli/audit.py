@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dpspectral.cli.common import ERR, JSON, OUT, check_out, plain_errors, progress_bar
-from dpspectral.files import write_whole
+from dpspectral.files import write_text
 from dpspectral.privacy.budget import Budget
 
 NAMES = ("power", "catalogue", "dense", "secure-sum", "peers")
@@ -61,8 +61,7 @@ def audit(
         # δ is paid for every canary, so one run needs a smaller one to prove anything.
         single = None if only else one_run(Budget(epsilon, min(delta, 1e-9)))
         if out is not None:
-            text = html(findings, single).encode()
-            write_whole(out, lambda stream: stream.write(text))
+            write_text(out, html(findings, single))
     if as_json:
         told = [
             {

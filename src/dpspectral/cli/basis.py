@@ -14,7 +14,7 @@ import click
 
 from dpspectral.catalogue import PrivateCatalogue, catalogue_by_name
 from dpspectral.cli.common import DELTA, EPSILON, ERR, HEADER, LEDGER, MIN_RATING, check_out, ledger_words, open_ledger
-from dpspectral.files import write_whole
+from dpspectral.files import write_text
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceeded, Ledger
@@ -186,8 +186,6 @@ class Asked:
     def write(self, result: Result, table: Table) -> dict[str, Any]:
         """The file, and a summary of what is in it."""
         result.settings.update(own_budget=self.ledger is None, items_from=self.items_from(table))
-        if self.users is not None:
-            result.settings["users_declared"] = self.users
         result.save(self.out, **({} if table.items is None else {"items": table.items}))
         self.write_page()
         return {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes), **self.written}
@@ -203,8 +201,7 @@ class Asked:
         if self.page is None:
             return
         try:
-            page = of_file(self.out).encode(errors="replace")
-            write_whole(self.page, lambda stream: stream.write(page))
+            write_text(self.page, of_file(self.out), errors="replace")
         except Exception as error:
             warnings.warn(
                 f"{self.out} is written, its page is not ({type(error).__name__}: {error}); the release is paid for: "

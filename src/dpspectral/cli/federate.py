@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from rich.table import Table as Grid
 
 from dpspectral.cli.basis import Asked, basis_options, paid
 from dpspectral.cli.common import JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
-from dpspectral.files import write_whole
+from dpspectral.files import read_arrays, write_whole
 from dpspectral.parties.peers.source import Peers
 from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.recsys.tables import Table
@@ -165,8 +164,7 @@ def _flower(
         simulate({**config, "out": str(made)}, Path(folder))
         if not made.exists():  # an older file at --out is no result of this run
             raise RuntimeError("the run ended without a result; the lines above say why")
-        with np.load(made) as content:
-            summary = json.loads(str(content["summary"]))
+        summary = json.loads(str(read_arrays(made, ["summary"])["summary"]))
         write_whole(asked.out, lambda stream: stream.write(made.read_bytes()))
         asked.write_page()
     if as_json:

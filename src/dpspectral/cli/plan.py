@@ -12,7 +12,7 @@ from rich.box import SIMPLE
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import DELTA, EPSILON, JSON, OUT, facts, plain_errors
-from dpspectral.files import check_writable, write_whole
+from dpspectral.files import check_writable, write_text
 from dpspectral.plan import option_cells, stand_in
 from dpspectral.plan import plan as compare
 from dpspectral.privacy.budget import Budget
@@ -80,8 +80,7 @@ def plan(
         size = None if upload is None else _bytes(upload)
         found = compare(users, items, rank, budget, unit=unit, per_user=per_user, public=known, upload=size)
         if out is not None:
-            page = html(found).encode()
-            write_whole(out, lambda stream: stream.write(page))
+            write_text(out, html(found))
     if as_json:
         options = [{**asdict(option), "ratio": option.ratio} for option in found.options]
         best = None if found.recommended is None else found.recommended.name

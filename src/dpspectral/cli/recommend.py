@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import HEADER, JSON, MIN_RATING, OUT, check_out, facts, plain_errors
-from dpspectral.files import write_whole
+from dpspectral.files import write_text
 from dpspectral.recommender import FILTERS, PrivateRecommender
 from dpspectral.recsys import datasets
 
@@ -75,7 +75,7 @@ def recommend(
             for row, items in zip(part, model.recommend(table.matrix[part], top), strict=True):
                 lines.writerows([users[row], place, names[item]] for place, item in enumerate(items, 1) if item >= 0)
         if out is not None:
-            write_whole(out, lambda stream: stream.write(text.getvalue().encode()))
+            write_text(out, text.getvalue())
     if out is None:
         click.echo(text.getvalue(), nl=False)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dpspectral.cli.common import check_out, facts, plain_errors
-from dpspectral.files import write_whole
+from dpspectral.files import write_text
 from dpspectral.reports.basis import beside, of_file
 
 
@@ -25,6 +25,5 @@ def report(basis: Path, out: Path | None) -> None:
     with plain_errors():
         target = beside(basis) if out is None else out
         check_out(target, basis)
-        page = of_file(basis).encode(errors="replace")
-        write_whole(target, lambda stream: stream.write(page))
+        write_text(target, of_file(basis), errors="replace")
     facts([("written", str(target))])

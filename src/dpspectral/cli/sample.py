@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dpspectral.cli.common import facts, plain_errors
-from dpspectral.files import check_writable, write_whole
+from dpspectral.files import check_writable, write_text
 
 
 @click.command()
@@ -38,5 +38,5 @@ def sample(folder: Path, users: int, items: int, seed: int) -> None:
             "user,item\n" + "".join(line for user, line in lines if user >= users),
         ]
         for file, text in zip(files, texts, strict=True):
-            write_whole(file, lambda stream, text=text: stream.write(text.encode()))  # type: ignore[misc]
+            write_text(file, text)
     facts([("written", ", ".join(map(str, files))), ("note", "synthetic: nobody's data")])

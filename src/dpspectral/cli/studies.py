@@ -14,7 +14,7 @@ from dpspectral.cli.common import DELTA, EPSILON, ERR, JSON, OUT, facts, plain_e
 from dpspectral.experiments.curves import LABELS, STEPS
 from dpspectral.experiments.reproduce import PARTS, Options, command_line
 from dpspectral.experiments.reproduce import reproduce as make
-from dpspectral.files import check_writable, write_whole
+from dpspectral.files import check_writable, write_text, write_whole
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 
@@ -90,10 +90,10 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
             ERR.print("interrupted; nothing was written")
             sys.exit(130)
         figure = draw(found)
-        page = html(found, figure).encode()
+        page = html(found, figure)
         write_whole(files["figure.png"], lambda stream: figure.savefig(stream, dpi=160, bbox_inches="tight"))
-        write_whole(files["table.csv"], lambda stream: stream.write(found.to_csv().encode()))
-        write_whole(files["report.html"], lambda stream: stream.write(page))
+        write_text(files["table.csv"], found.to_csv())
+        write_text(files["report.html"], page)
     if as_json:
         click.echo(json.dumps({"rows": found.rows(), "reason": found.reason, "out": str(out)}, indent=2))
         return

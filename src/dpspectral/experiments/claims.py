@@ -18,7 +18,7 @@ import numpy as np
 from dpspectral.experiments.curves import LABELS
 from dpspectral.experiments.errors import ORDER, order_violations, summary
 from dpspectral.experiments.frontier import crossing
-from dpspectral.files import write_whole
+from dpspectral.files import write_text
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 _OURS = ("automatic-power", "automatic-dense", "automatic-users")
@@ -172,4 +172,4 @@ def insert(page: str, section: str) -> str:
 if __name__ == "__main__":
     folder, target = map(Path, sys.argv[1:])
     text = insert(target.read_text(), measured(folder))
-    write_whole(target, lambda stream: stream.write(text.encode()))
+    write_text(target, text)

@@ -22,7 +22,7 @@ from dpspectral.experiments import claims, errors, frontier, holders, overhead, 
 from dpspectral.experiments.cells import Cells
 from dpspectral.experiments.curves import LABELS, STEPS
 from dpspectral.experiments.sets import FAMILIES, DataSet, files, find
-from dpspectral.files import check_writable, write_whole
+from dpspectral.files import check_writable, write_text, write_whole
 from dpspectral.reports import page as report
 
 Say = Callable[[str], None]
@@ -176,7 +176,7 @@ def frontier_part(cells: Cells, options: Options, say: Say) -> Made:
     sources = _everything(options)
     seeds = options.runs or frontier.SEEDS
     rows = frontier.run(cells, sources, seeds=seeds, epsilons=options.epsilons or frontier.EPSILONS, say=say)
-    write_whole(options.out / "frontier.md", lambda stream: stream.write(frontier.tables(rows).encode()))
+    write_text(options.out / "frontier.md", frontier.tables(rows))
     data = {source.label: source.fingerprint for source in sources}
     caption = "Error against ε, the paper to the letter and ours, interactions and whole users."
     words = [f"Mean of {seeds} seeds, all choices automatic. Tables: frontier.md."]
@@ -241,24 +241,24 @@ def _make(names: Iterable[str], options: Options, say: Say) -> Path:
         for suffix in ("csv", "svg", "png", "part.html"):
             check_writable(options.out / f"{name}.{suffix}")
         _write(name, _MAKERS[name](cells, options, say), options)
-    write_whole(options.out / "claims.md", lambda stream: stream.write(claims.measured(options.out).encode()))
+    write_text(options.out / "claims.md", claims.measured(options.out))
     return _report(options.out)
 
 
 def _write(name: str, made: Made, options: Options) -> None:
     out = options.out
     text = frontier.to_csv(made.rows) if name == "frontier" else _csv(made.rows)
-    write_whole(out / f"{name}.csv", lambda stream: stream.write(text.encode()))
+    write_text(out / f"{name}.csv", text)
     parts = [report.heading(made.title), *map(report.paragraph, made.words)]
     if made.figure is not None:
         drawing = report.svg(made.figure)
-        write_whole(out / f"{name}.svg", lambda stream: stream.write(drawing.encode()))
+        write_text(out / f"{name}.svg", drawing)
         write_whole(out / f"{name}.png", lambda stream: made.figure.savefig(stream, dpi=130))
         parts.append(report.picture(drawing, made.caption))
     if made.table:
         parts.append(report.table(made.header, made.table))
     page = "\n".join(parts)
-    write_whole(out / f"{name}.part.html", lambda stream: stream.write(page.encode()))
+    write_text(out / f"{name}.part.html", page)
     file = out / "record.json"
     record = json.loads(file.read_text()) if file.exists() else {}
     record[name] = {
@@ -270,7 +270,7 @@ def _write(name: str, made: Made, options: Options) -> None:
             **{package: version(package) for package in ("dpspectral", "numpy", "scipy", "numba")},
         },
     }
-    write_whole(file, lambda stream: stream.write(json.dumps(record, indent=2).encode()))
+    write_text(file, json.dumps(record, indent=2))
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
@@ -295,7 +295,7 @@ def _report(out: Path) -> Path:
     ]
     page = report.page("Tables and figures, reproduced", parts, warnings=alarms)
     file = out / "report.html"
-    write_whole(file, lambda stream: stream.write(page.encode()))
+    write_text(file, page)
     return file
 
 

@@ -70,8 +70,7 @@ def find(folder: Path | None, families: Iterable[str], wanted: Iterable[str] | N
             if name in present:
                 found.append(_file(name, present[name]))
             elif name in SHAPES:
-                own = [one for one in present if one.lower().startswith(FAMILIES[name])]
-                found += [_file(one, present[one]) for one in own] or [_twin(name)]
+                found += _family(name, present)
             else:
                 known = ", ".join([*present, *SHAPES])
                 raise ValueError(
@@ -80,9 +79,14 @@ def find(folder: Path | None, families: Iterable[str], wanted: Iterable[str] | N
                 )
         return list({one.key: one for one in found}.values())
     for family in families:
-        own = [name for name in present if name.lower().startswith(FAMILIES[family])]
-        found += [_file(name, present[name]) for name in own] or [_twin(family)]
+        found += _family(family, present)
     return found
+
+
+def _family(family: str, present: dict[str, Path]) -> list[DataSet]:
+    """Its files, or its twin where there are none."""
+    own = [name for name in present if name.lower().startswith(FAMILIES[family])]
+    return [_file(name, present[name]) for name in own] or [_twin(family)]
 
 
 def _file(name: str, path: Path) -> DataSet:

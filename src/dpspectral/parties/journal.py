@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.files import read_arrays, write_whole
+from dpspectral.files import read_arrays, write_text, write_whole
 from dpspectral.parties.keys import digest
 from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Ledger, Release
@@ -41,7 +41,7 @@ class Journal:
         file = self.folder / "run.json"
         if not file.exists():
             text = json.dumps({"seed": secrets.randbelow(2**31)})
-            write_whole(file, lambda stream: stream.write(text.encode()))
+            write_text(file, text)
         try:
             return checks.integer("seed", json.loads(file.read_text())["seed"], low=0)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
