@@ -15,7 +15,7 @@ from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
 from dpspectral.recommender import PrivateRecommender
 
-__version__ = "0.1.0"
+__version__ = "0.1.1"
 
 __all__ = [
     "BoundedRows",

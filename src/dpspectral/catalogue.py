@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpspectral.floor import Degrees, choose_floor
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import check_sigma
 from dpspectral.privacy.units import Interaction, PatternUnit
 from dpspectral.source import Source
@@ -93,7 +93,7 @@ def choose(
     rank: int,
     *,
     mu: float,
-    ledger: Ledger,
+    ledger: Account,
     method: str,
     releases: float,
     largest: int | None = None,

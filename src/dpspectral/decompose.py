@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from dpspectral.call import call_facts
@@ -17,11 +16,11 @@ from dpspectral.dense import MAX_BYTES, dense_release
 from dpspectral.power import Result, power_method, shape
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger, opened
+from dpspectral.privacy.ledger import Account, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
-from dpspectral.rows import Rows, checked
-from dpspectral.source import Source, as_source
+from dpspectral.rows import Rows
+from dpspectral.source import Curator, Source, as_source
 
 _SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
 _SCARCE = 0.5  # μ below which a user's catalogue gets twice as much
@@ -41,7 +40,7 @@ def decompose(
     iterations: int | None = None,
     start: str | None = None,
     momentum: float | None = None,
-    ledger: Ledger | None = None,
+    ledger: Account | None = None,
     users: int | str | None = None,
     random_state: int | None = None,
     noise: NotPrivate | None = None,
@@ -126,39 +125,37 @@ def decompose(
         raise ValueError(f'{", ".join(options)}: for method="power" only; the dense release does not iterate')
     checks.optional_integer("random_state", random_state, low=0)
     checks.optional_integer("threads", threads, low=1, high=1024)
-    if isinstance(data, Rows):
-        data = checked(data, unit)  # once, for the count and for what follows
-        users = "private" if users is None and data.users_private else users
-    call, earlier = call_facts(unit, budget, ledger is None, users), opened(budget, ledger).entries
+    book = opened(budget, ledger)
+    holder = as_source(data, unit, noise, threads)  # checked here, once, for the count and for what follows
+    if users is None and isinstance(holder, Curator) and isinstance(holder.data, Rows) and holder.data.users_private:
+        users = "private"
+    call = call_facts(unit, budget, ledger is None, users)
+    counts = False
     if isinstance(users, str):
         checks.choice("users", users, ("private",))
-        users = None
-        if isinstance(unit, Interaction) and unit.floor is None and catalogue is not None:
-            ledger = opened(budget, ledger)
-            users, budget = _count(as_source(data, unit, noise, threads), budget, ledger)
+        holder, users = holder.without_rows(), None
+        counts = isinstance(unit, Interaction) and unit.floor is None and catalogue is not None
+    with book.reserve(unit.relation, budget.mu) as account:  # all of it fits, or nothing is released
+        if counts:
+            users = holder.count(budget.mu * math.sqrt(_COUNT_SHARE), account)
+            budget = budget.part(1 - _COUNT_SHARE)
             call["users_counted"] = users
             words.append(f"About {users} users were counted with {_COUNT_SHARE:.0%} of the budget.")
-    if method == "dense":
-        assert isinstance(unit, PatternUnit)
-        result = dense_release(
-            data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
-            random_state=random_state, noise=noise, threads=threads, progress=progress,
-        )  # fmt: skip
-    else:
-        result = power_method(
-            data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
-            random_state=random_state, noise=noise, threads=threads, **options,
-            progress=None if progress is None else lambda number, part: progress(f"iteration {number}", part),
-        )  # fmt: skip
+        if method == "dense":
+            assert isinstance(unit, PatternUnit)
+            result = dense_release(
+                holder, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=account, users=users,
+                random_state=random_state, progress=progress,
+            )  # fmt: skip
+        else:
+            result = power_method(
+                holder, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=account, users=users,
+                random_state=random_state, **options,
+                progress=None if progress is None else lambda number, part: progress(f"iteration {number}", part),
+            )  # fmt: skip
     result.settings.pop("users_declared", None)  # it may have been counted here
     result.settings.update(call, reason=" ".join([*words, *_outcome(result, unit, n)]))
-    return replace(result, earlier=earlier)
-
-
-def _count(source: Source, budget: Budget, ledger: Ledger) -> tuple[int, Budget]:
-    """The number of users who have an item, with noise, and the rest of the budget."""
-    ledger.require(source.unit.relation, budget.mu)  # all of it fits, or nothing is released
-    return source.count(budget.mu * math.sqrt(_COUNT_SHARE), ledger), budget.part(1 - _COUNT_SHARE)
+    return result
 
 
 def automatic_catalogue(unit: PatternUnit, n: int, rank: int, mu: float) -> PrivateCatalogue | None:

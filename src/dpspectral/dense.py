@@ -25,7 +25,7 @@ from dpspectral.linalg.operators import BinaryGram
 from dpspectral.power import Result, catalogue_releases, check_catalogue, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger, Release, opened
+from dpspectral.privacy.ledger import Account, Release, Run, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.symmetric_noise import SymmetricNoise, row_norm_bound
 from dpspectral.privacy.units import Interaction, PatternUnit
@@ -51,7 +51,7 @@ def dense_release(
     unit: PatternUnit,
     budget: Budget,
     catalogue: PrivateCatalogue | None = None,
-    ledger: Ledger | None = None,
+    ledger: Account | None = None,
     users: int | None = None,
     random_state: int | None = None,
     noise: NotPrivate | None = None,
@@ -94,7 +94,6 @@ def dense_release(
         Called while it works.
     """
     book = opened(budget, ledger)
-    earlier = book.entries
     if not isinstance(unit, PatternUnit):
         raise TypeError(f"unit must be Interaction(...) or User(...), got {unit!r}")
     checks.choice("storage", storage, ("auto", "stored", "lazy"))
@@ -114,27 +113,47 @@ def dense_release(
             'raise max_bytes, pass catalogue=PrivateCatalogue(), or storage="lazy"'
         )
     warn_large_delta(budget, users)
-    book.require(unit.relation, budget.mu)
     source.expects(catalogue_releases(source, catalogue) + 1)
+    with book.reserve(unit.relation, budget.mu) as account:
+        result = _release(source, rank, unit, budget.mu, catalogue, account, users, random_state, storage, max_bytes,
+                          progress)  # fmt: skip
+    result.settings.update(call_facts(unit, budget, ledger is None, users))
+    return result
+
+
+def _release(
+    source: Source,
+    rank: int,
+    unit: PatternUnit,
+    mu: float,
+    catalogue: PrivateCatalogue | None,
+    ledger: Run,
+    users: int | None,
+    random_state: int | None,
+    storage: str,
+    max_bytes: int,
+    progress: Progress | None,
+) -> Result:
+    """What `dense_release` does once its budget is reserved."""
 
     def tell(text: str, fraction: float) -> None:
         if progress is not None:
             progress(text, fraction)
 
-    mu, found = budget.mu, None
+    found = None
     if catalogue is not None:
         trial = unit.with_floor(unit.floor or 1).dense_rounding(source.n, source.shares)  # refuse before it is paid for
         _grid_bits(source.n, check_sigma(trial.sensitivity / (mu * math.sqrt(1 - catalogue.share))))
         largest = None if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
         chosen = choose(
-            source, catalogue, rank, mu=mu, ledger=book, method="dense", releases=NOISE_RELEASES, largest=largest,
+            source, catalogue, rank, mu=mu, ledger=ledger, method="dense", releases=NOISE_RELEASES, largest=largest,
             users=users,
         )  # fmt: skip
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     matrix = (
-        _NoisyMatrix(source, mu, book, storage, max_bytes, tell)
+        _NoisyMatrix(source, mu, ledger, storage, max_bytes, tell)
         if isinstance(source, Curator) and source.shares == 1 and not isinstance(source.data, Rows)
-        else _KnownMatrix(source, mu, book, tell)
+        else _KnownMatrix(source, mu, ledger, tell)
     )
     automatic = catalogue is not None and catalogue.items is None
     sizes = catalogue_sizes(matrix.n, rank) if automatic else [matrix.n]
@@ -145,19 +164,19 @@ def dense_release(
         "storage": matrix.storage,
         "noise_std": matrix.noise_std,
         **source.facts(),
-        **call_facts(unit, budget, ledger is None, users),
     }
     if found is not None:
         found = Catalogue(found.popularity, found.chosen[kept], found.noise_std, found.floor)
         components = found.spread(components)
-    return Result(components, eigenvalues, book, source.unit.describe(), settings, found, earlier)
+    statement = ledger.statement()
+    return Result(components, eigenvalues, ledger.ledger, source.unit.describe(), settings, found, statement)
 
 
 class _NoisyMatrix:
     """The released integer matrix M = A + N, as exact products."""
 
     def __init__(
-        self, source: Curator, mu: float, ledger: Ledger, storage: str, max_bytes: int, tell: Progress
+        self, source: Curator, mu: float, ledger: Account, storage: str, max_bytes: int, tell: Progress
     ) -> None:
         unit = source.unit
         assert isinstance(unit, PatternUnit)
@@ -198,7 +217,7 @@ class _KnownMatrix:
 
     bits, storage = _GRID_BITS, "stored"
 
-    def __init__(self, source: Source, mu: float, ledger: Ledger, tell: Progress) -> None:
+    def __init__(self, source: Source, mu: float, ledger: Account, tell: Progress) -> None:
         self.n = source.n
         query = ItemMatrix(source.unit, self.n, shares=source.shares)
         what = f"item-item matrix, {self.n} x {self.n}"

@@ -15,7 +15,7 @@ from dpspectral.moments import private_count
 from dpspectral.power import Result, columns, run, warn_large_delta
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger, opened
+from dpspectral.privacy.ledger import Account, Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.source import Curator, restarted
@@ -33,7 +33,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 
-    def _open(self, X: Any) -> tuple[Any, Budget, Ledger]:
+    def _open(self, X: Any) -> tuple[Any, Budget, Account]:
         """Validated data, the budget of this fit, and the ledger it goes to. Nothing is released here."""
         for name in ("epsilon", "delta"):
             if getattr(self, name) is None:
@@ -61,7 +61,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         warn_large_delta(budget, self.n_samples, stacklevel=4)
         return data, budget, ledger
 
-    def _count(self, source: Curator, budget: Budget, ledger: Ledger) -> tuple[int, float]:
+    def _count(self, source: Curator, budget: Budget, ledger: Account) -> tuple[int, float]:
         """The number of rows (declared, public under the unit, or released), and the share of μ² it took."""
         if self.n_samples is not None:
             return self.n_samples, 0.0
@@ -71,7 +71,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         mu = budget.mu * math.sqrt(_COUNT_SHARE)
         return private_count(rows, source.unit.relation, mu, ledger, source.noise), _COUNT_SHARE
 
-    def _iterate(self, source: Curator, mu: float, ledger: Ledger) -> Result:
+    def _iterate(self, source: Curator, mu: float, ledger: Account) -> Result:
         return run(
             source,
             self.n_components,
@@ -220,14 +220,15 @@ class PrivatePCA(_PrivateDecomposition):
             if centre.shape != (n,) or not np.isfinite(centre).all():
                 raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
         source = Curator(data, unit, noise=restarted(self.noise), centre=centre)  # raises on bad data
-        ledger.require(unit.relation, budget.mu)
-        if centre is None and self.mean == "private":
-            mu, spent = budget.mu * math.sqrt(share), share
-            centre, count = source.mean(mu, ledger, self.n_samples)
-            source.centre = centre
-        else:
-            count, spent = self._count(source, budget, ledger)
-        self._keep(self._iterate(source, budget.mu * math.sqrt(1 - spent), ledger), count)
+        with ledger.reserve(unit.relation, budget.mu) as account:
+            if centre is None and self.mean == "private":
+                mu, spent = budget.mu * math.sqrt(share), share
+                centre, count = source.mean(mu, account, self.n_samples)
+                source.centre = centre
+            else:
+                count, spent = self._count(source, budget, account)
+            result = self._iterate(source, budget.mu * math.sqrt(1 - spent), account)
+        self._keep(result, count)
         self.mean_ = np.zeros(n) if centre is None else centre
         return self
 
@@ -305,7 +306,8 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
             X = unit.enforce(X)  # scikit-learn would add repeated pairs up
         data, budget, ledger = self._open(X)
         source = Curator(data, unit, noise=restarted(self.noise))  # raises on bad data before anything is released
-        ledger.require(unit.relation, budget.mu)
-        count, spent = self._count(source, budget, ledger)
-        self._keep(self._iterate(source, budget.mu * math.sqrt(1 - spent), ledger), count)
+        with ledger.reserve(unit.relation, budget.mu) as account:
+            count, spent = self._count(source, budget, account)
+            result = self._iterate(source, budget.mu * math.sqrt(1 - spent), account)
+        self._keep(result, count)
         return self

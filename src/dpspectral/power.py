@@ -12,9 +12,8 @@ import json
 import math
 import os
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
-from dpspectral.privacy.ledger import Ledger, Release, opened
+from dpspectral.privacy.ledger import Account, Ledger, Run, Statement, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.source import Source, as_source, float_operator
@@ -65,7 +64,7 @@ class Result:
     unit: str
     settings: dict[str, Any] = field(default_factory=dict)
     catalogue: Catalogue | None = None  # released popularity and the items chosen from it
-    earlier: tuple[Release, ...] = field(default=(), repr=False)  # what the ledger held before this call
+    statement: Statement | None = field(default=None, repr=False)  # what this call released, when it ended
 
     @property
     def reason(self) -> str:
@@ -75,7 +74,7 @@ class Result:
     @property
     def private(self) -> bool:
         """False as soon as anything was seeded by hand."""
-        return self.ledger.private
+        return self.ledger.private if self.statement is None else self.statement.private
 
     def summary(self) -> dict[str, Any]:
         """Public facts about the run, ready for JSON."""
@@ -91,16 +90,10 @@ class Result:
         }
 
     def _ledger(self) -> dict[str, Any]:
-        """The ledger's totals, and what this call added to it. (What others released is not this call's to tell.)"""
-        found = json.loads(self.ledger.to_json())
-        before = Counter(self.earlier)
-        own = []
-        for entry in self.ledger.entries:
-            if before[entry]:
-                before[entry] -= 1
-            else:
-                own.append({**asdict(entry), "mu": entry.mu})
-        return {**found, "releases": own, "earlier": len(self.earlier)}
+        """What this call released, and where its ledger stood then. (What others release is not its to tell.)"""
+        if self.statement is None:
+            raise ValueError("this result has no statement of what was released: it is not one of a call")
+        return self.statement.record()
 
     def _choices(self) -> dict[str, Any]:
         if self.catalogue is None:
@@ -235,7 +228,7 @@ def power_method(
     start: str = "auto",
     momentum: float = 0.0,
     catalogue: PrivateCatalogue | None = None,
-    ledger: Ledger | None = None,
+    ledger: Account | None = None,
     users: int | None = None,
     random_state: int | None = None,
     noise: NotPrivate | None = None,
@@ -293,7 +286,6 @@ def power_method(
     ((60, 4), True, 1.0)
     """
     book = opened(budget, ledger)
-    earlier = book.entries
     checks.optional_integer("users", users, low=1)
     checks.optional_integer("threads", threads, low=1, high=1024)
     source = as_source(data, unit, noise, threads)
@@ -315,7 +307,7 @@ def power_method(
         extra_bits=extra_bits,
     )
     result.settings.update(call_facts(unit, budget, ledger is None, users))
-    return replace(result, earlier=earlier)
+    return result
 
 
 def check_catalogue(catalogue: Any, source: Source) -> None:
@@ -334,7 +326,7 @@ def run(
     rank: int,
     *,
     mu: float,
-    ledger: Ledger,
+    ledger: Account,
     iterations: int | None = None,
     oversampling: int | None = None,
     start: str = "auto",
@@ -353,8 +345,30 @@ def run(
         raise TypeError(f"progress must be a function of (iteration, fraction), got {progress!r}")
     shape(source.unit, source.n, rank, oversampling, iterations)  # refuse before the catalogue is paid for
     start_matrix(start, 2, 1, random_state, np.ones(2) if catalogue is not None else None)
-    ledger.require(source.unit.relation, mu)  # the whole run fits, or nothing is released
     source.expects(catalogue_releases(source, catalogue) + (iterations or 2))
+    with ledger.reserve(source.unit.relation, mu) as account:  # the whole run fits, or nothing is released
+        return _run(
+            source, rank, mu, account, iterations, oversampling, start, momentum, catalogue, users, random_state,
+            progress, extra_bits,
+        )  # fmt: skip
+
+
+def _run(
+    source: Source,
+    rank: int,
+    mu: float,
+    ledger: Run,
+    iterations: int | None,
+    oversampling: int | None,
+    start: str,
+    momentum: float,
+    catalogue: PrivateCatalogue | None,
+    users: int | None,
+    random_state: int | None,
+    progress: Progress | None,
+    extra_bits: int,
+) -> Result:
+    """What `run` does once its budget is reserved."""
     found: Catalogue | None = None
     if catalogue is not None:
         _refuse_early(source, mu * math.sqrt((1 - catalogue.share) / (iterations or 2)), extra_bits)
@@ -398,7 +412,8 @@ def run(
     settings |= source.facts()
     if found is not None:
         components = found.spread(components)
-    return Result(components, eigenvalues, ledger, source.unit.describe(), settings, found)
+    statement = ledger.statement()
+    return Result(components, eigenvalues, ledger.ledger, source.unit.describe(), settings, found, statement)
 
 
 def catalogue_releases(source: Source, catalogue: PrivateCatalogue | None) -> int:

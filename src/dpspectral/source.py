@@ -18,7 +18,7 @@ from dpspectral.algebra import NUMPY, Algebra
 from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
 from dpspectral.linalg.operators import Operator, Progress, silent
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Account, charged
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
 from dpspectral.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
@@ -50,7 +50,7 @@ class Source(ABC):
     algebra: Algebra = NUMPY  # who factors what was released
 
     @abstractmethod
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
         """Charge the ledger μ for `what` and release the sum with noise to match."""
 
     @abstractmethod
@@ -63,6 +63,12 @@ class Source(ABC):
     def facts(self) -> dict[str, Any]:
         """Public facts about who held the rows, for the settings of a result."""
         return {}
+
+    def without_rows(self) -> Source:
+        """The same data for whoever must not see the number of users: nothing is chosen by it."""
+        part = copy.copy(self)
+        part.rows = None
+        return part
 
     def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         """Where several machines compute the same thing from what was released: the arrays all of them go on with.
@@ -81,7 +87,7 @@ class Source(ABC):
         self,
         X: Iterate,
         mu: float,
-        ledger: Ledger,
+        ledger: Account,
         what: str,
         progress: Progress = silent,
         loss: float = ROUNDING_LOSS,
@@ -90,23 +96,23 @@ class Source(ABC):
         loss = loss if self.shares == 1 else SHARE_LOSS / ROUNDING_LOSS * loss
         return self.release(Product(self.unit, X, loss, shares=self.shares), mu, ledger, what, progress)
 
-    def popularity(self, mu: float, ledger: Ledger) -> tuple[NDArray[np.float64], float]:
+    def popularity(self, mu: float, ledger: Account) -> tuple[NDArray[np.float64], float]:
         """How often each item was chosen, with noise, and the noise's standard deviation."""
         query = Popularity(self.unit, self.n, shares=self.shares)
         found = self.release(query, mu, ledger, f"popularity of {self.n} items")
         return found.values, found.sigma * found.scale
 
-    def root_degrees(self, mu: float, ledger: Ledger) -> float:
+    def root_degrees(self, mu: float, ledger: Account) -> float:
         """Σ_u √d_u with noise."""
         query = RootDegrees(self.unit, self.n, shares=self.shares)
         return float(self.release(query, mu, ledger, "sum of the users' root degrees").values[0])
 
-    def count(self, mu: float, ledger: Ledger) -> int:
+    def count(self, mu: float, ledger: Account) -> int:
         """How many users have an item, with noise; at least 1."""
         query = Users(self.unit, self.n, shares=self.shares)
         return max(1, round(float(self.release(query, mu, ledger, "number of users").values[0])))
 
-    def mean(self, mu: float, ledger: Ledger, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
+    def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         """The mean of the clipped rows, and their number (declared, public, or noisy)."""
         unit = self.unit
         if not isinstance(unit, BoundedRows) or unit.norm is None:
@@ -196,12 +202,12 @@ class Curator(Source):
         """The exact product that goes with the unit."""
         return operator(self.data, self.unit, X, self.centre, **self._options)
 
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
         if isinstance(query, Product) and self.centre is not None:
             query = replace(query, centre=self.centre)
         entry = query.entry(what, mu, self.noise.private)
-        total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
-        ledger.charge(entry)
+        with charged(ledger, entry):
+            total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
         if query.deviations == [(total.size, 1.0)]:
             total += self.noise.rounded_gaussian(entry.sigma, total.shape)
         else:

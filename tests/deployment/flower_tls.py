@@ -86,7 +86,7 @@ def party_files(folder: Path, R: sp.csr_array, parties: int, room: float = 1) ->
         pairs = R[edges[party] : edges[party + 1]].tocoo()
         lines = ["user,item", *(f"{u},{i}" for u, i in zip(pairs.row, pairs.col, strict=True))]
         (own / "rows.csv").write_text("\n".join(lines) + "\n")
-        Ledger.open(own / "party.ledger", Budget(BUDGET.epsilon * room, BUDGET.delta))
+        Ledger.create(own / "party.ledger", Budget(BUDGET.epsilon * room, BUDGET.delta))
         (own / "policy.toml").write_text(
             f'data = "rows.csv"\nitems = "{folder / "items.txt"}"\nledger = "party.ledger"\n[allow]\n'
             f'unit = "interaction"\nfloor = 20\nepsilon = 5.0\ndelta = 1e-8\nparties = {parties}\nreleases = 8\n'

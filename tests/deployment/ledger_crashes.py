@@ -4,8 +4,9 @@
 
 Children are forked and charge small releases. After each charge a child "releases": it appends a line to a log of its
 own, on disk, before it goes on. Each child is killed (SIGKILL, by its own hand) at a random step of SQLite's virtual
-machine, at a random system call of the file layer, or between two statements; `writers` children are alive at a time.
-Afterwards every logged release must be in the ledger, the total must be within the policy, and the file must verify.
+machine, between two statements, between a charge and its release, or while it moves the anchor on; `writers` children
+are alive at a time. Afterwards every logged release must be in the ledger, the total must be within the policy, and the
+file must verify and be in step with its anchor.
 """
 
 from __future__ import annotations
@@ -34,8 +35,18 @@ def die() -> int:
 def child(path: Path, log: Path, name: str, mu: float, seed: int) -> None:
     """Charge and release until killed or refused."""
     rng = random.Random(seed)
-    kind, steps = rng.choice(["machine", "between", "statement"]), rng.randrange(1, 400)
-    connect, count = sqlite3.connect, [0]
+    kind, steps = rng.choice(["machine", "between", "statement", "anchor"]), rng.randrange(1, 400)
+    connect, count, put = sqlite3.connect, [0], os.replace
+
+    def dying_replace(*names):  # type: ignore[no-untyped-def]
+        count[0] += 1
+        if kind == "anchor" and count[0] > steps % 3:
+            if steps % 2:
+                put(*names)
+            die()
+        put(*names)
+
+    os.replace = dying_replace  # type: ignore[assignment]
 
     class Dying(sqlite3.Connection):
         def execute(self, *arguments):  # type: ignore[no-untyped-def]
@@ -72,10 +83,10 @@ def child(path: Path, log: Path, name: str, mu: float, seed: int) -> None:
 def run(crashes: int, writers: int, seed: int = 0, room: int | None = None) -> dict[str, int]:
     """So many killed children; returns what was found."""
     with tempfile.TemporaryDirectory() as folder:
-        path, log = Path(folder) / "ledger.db", Path(folder) / "released"
+        path, log, anchor = (Path(folder) / name for name in ("ledger.db", "released", "anchor"))
         budget = Budget(5.0, 1e-6)
         mu = budget.mu / (room or 40 * crashes) ** 0.5
-        Ledger.open(path, budget)
+        Ledger.create(path, budget, anchor=anchor)
         alive: set[int] = set()
         killed = refused = started = 0
         while killed + refused < crashes:
@@ -96,8 +107,8 @@ def run(crashes: int, writers: int, seed: int = 0, room: int | None = None) -> d
                 refused += 1
             else:
                 raise AssertionError(f"a child ended with status {status}")
-        store = LedgerFile(path, None)
-        charged = {entry.what for entry in store.entries()}
+        store = LedgerFile(path)
+        charged = {entry.what for entry in store.entries() if entry.kind == "release"}
         released = log.read_text().split() if log.exists() else []
         return {
             "killed": killed, "refused": refused, "charged": len(charged), "released": len(released),

@@ -63,7 +63,7 @@ def folder(tmp_path, ratings):
         own.mkdir()
         pairs = ratings[party::PARTIES].tocoo()
         np.savez(own / "rows.npz", user=pairs.row, item=pairs.col)
-        Ledger.open(own / "party.ledger", Budget(5, 1e-6))
+        Ledger.create(own / "party.ledger", Budget(5, 1e-6))
         (own / "policy.toml").write_text(
             f'data = "rows.npz"\nitems = "{tmp_path / "items.txt"}"\nledger = "party.ledger"\n[allow]\n'
             f'unit = "interaction"\nfloor = 6\nepsilon = 5.0\ndelta = 1e-6\nnot_private_seed = {SEED}\n'

@@ -36,7 +36,7 @@ def file(tmp_path):
 
 
 def test_a_policy_gives_a_party_with_rows_and_ledger(file):
-    Ledger.open(file.parent / "party.ledger", Budget(3, 1e-6))
+    Ledger.create(file.parent / "party.ledger", Budget(3, 1e-6))
     policy = Policy.read(file)
     assert policy.unit == Interaction(5)
     party = policy.party()
@@ -79,7 +79,7 @@ def test_units_by_name(file):
 def test_a_missing_ledger_and_unknown_items_are_said(file):
     with pytest.raises(PolicyError, match="dpspectral ledger create"):
         Policy.read(file).party()
-    Ledger.open(file.parent / "party.ledger", Budget(3, 1e-6))
+    Ledger.create(file.parent / "party.ledger", Budget(3, 1e-6))
     (file.parent / "rows.csv").write_text("user,item\n1,a\n1,zebra\n")
     with pytest.raises(ValueError, match="zebra"):
         Policy.read(file).party()
@@ -123,7 +123,7 @@ def question(setup=None, mu=0.2, budget=BUDGET, unit=UNIT, columns=None, n=3):
     ],
 )
 def test_questions_outside_the_policy_are_refused_before_anything_is_computed(file, changes, message):
-    ledger = Ledger.open(file.parent / "party.ledger", Budget(3, 1e-6))
+    ledger = Ledger.create(file.parent / "party.ledger", Budget(3, 1e-6))
     party = Policy.read(file).party()
     asked, setup = question(**changes)
     with pytest.raises(NotAllowed, match=message):
@@ -133,3 +133,30 @@ def test_questions_outside_the_policy_are_refused_before_anything_is_computed(fi
         asked, setup = question(**fine)
         party.answer(asked.encode(), setup)
     assert len(ledger.entries) == 2
+
+
+def test_the_policys_epsilon_bounds_the_sum_over_a_run(file):
+    """Each question alone was within ε = 2; eight of them made it 6."""
+    ledger = Ledger.create(file.parent / "party.ledger", Budget(30, 1e-6))
+    party = Policy.read(file).party()
+    asked, setup = question(mu=BUDGET.mu * 0.7)
+    party.answer(asked.encode(), setup)
+    party.answer(asked.encode(), setup)
+    with pytest.raises(NotAllowed, match=r"epsilon: this run would spend .* in all, the policy allows"):
+        Policy.read(file).party().answer(asked.encode(), setup)  # as Flower does: a new process for every message
+    assert ledger.spent_by(setup.run.hex()) <= BUDGET.mu * (1 + 1e-9)
+    small, _ = question(mu=BUDGET.mu * 0.1)
+    party.answer(small.encode(), setup)  # what is left of the run may still be asked
+    other = Setup(run=b"another run.....", seed=bytes(32), **SETUP)
+    party.answer(asked.encode(), other)  # another run has its own
+    assert len(ledger.entries) == 4
+
+
+def test_a_run_that_claims_less_than_the_policy_allows_is_held_to_its_claim(file):
+    Ledger.create(file.parent / "party.ledger", Budget(30, 1e-6))
+    party = Policy.read(file).party()
+    claim = Budget(1, 1e-6)
+    asked, setup = question(mu=claim.mu * 0.9, budget=claim)
+    party.answer(asked.encode(), setup)
+    with pytest.raises(NotAllowed, match="epsilon"):
+        party.answer(asked.encode(), setup)

@@ -89,7 +89,7 @@ class Group:
             part = data[k::peers].tocoo()
             rows = "".join(f"u{user},{item}\n" for user, item in zip(part.row, part.col, strict=True))
             (folder / f"{name}.csv").write_text("user,item\n" + rows)
-            Ledger.open(folder / f"{name}.ledger", Budget(self.run["epsilon"], self.run["delta"]))
+            Ledger.create(folder / f"{name}.ledger", Budget(self.run["epsilon"], self.run["delta"]))
         self.peers = [
             Address(name, f"tcp://127.0.0.1:{port}", make_keys(folder / f"{name}.key"))
             for name, port in zip(names, ports, strict=True)
@@ -196,7 +196,7 @@ class Group:
                 wrong.append(f"ledger: that of peer {number} does not hold the releases of the run")
             if entries != longest[: len(entries)]:
                 wrong.append(f"ledger: peer {number} was charged for something else than the others")
-            if problems := LedgerFile(self.file(number, "ledger"), None).problems():
+            if problems := LedgerFile(self.file(number, "ledger")).problems():
                 wrong.append(f"ledger: of peer {number}: {problems}")
         for place, one in enumerate(self.sums(done)):
             if free := [member for member in one["members"] if len(ledgers[member]) <= place]:

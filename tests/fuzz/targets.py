@@ -205,12 +205,8 @@ def _ledger_bytes() -> bytes:
     path = _FOLDER / "seed.db"
     for old in _FOLDER.glob("seed.db*"):
         old.unlink()
-    ledger = Ledger.open(path, Budget(1, 1e-6))
+    ledger = Ledger.create(path, Budget(1, 1e-6))
     ledger.charge(Release("one", "interaction/add-remove", 1.0, 10.0))
-    import sqlite3
-
-    with sqlite3.connect(path) as database:
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return path.read_bytes()
 
 

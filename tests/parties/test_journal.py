@@ -36,7 +36,7 @@ def holders(ratings, noise):
 
 def test_a_second_start_goes_on_and_pays_only_for_what_is_new(ratings, tmp_path):
     quiet = NotPrivate(0, scale=0)
-    lasting = Ledger.open(tmp_path / "server.ledger", BUDGET)
+    lasting = Ledger.create(tmp_path / "server.ledger", BUDGET)
     parties = holders(ratings, quiet)
     with pytest.raises(KeyboardInterrupt):
         run(parties, tmp_path / "a", Dying, lasting)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.linalg.operators import Progress, silent
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.queries import Query
@@ -50,7 +50,7 @@ class Overheard(Curator):
         self.heard: list[float] = []  # a ratio for every release
         self.apart: list[float] = []
 
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
         answer = super().release(query, mu, ledger, what, progress)
         self.listen(query, answer.integers, answer.sigma)
         return answer

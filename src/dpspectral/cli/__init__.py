@@ -29,7 +29,7 @@ _MAP: dict[str, list[tuple[click.Command, str]]] = {
         (plan, "noise against signal for every method; no data is touched"),
     ],
     "Private releases": [
-        (ledger, "what a data set may spend and has spent: create, show, export, verify"),
+        (ledger, "what a data set may spend and has spent: create, show, verify, …"),
         (fit, "a private basis from a data file"),
         (federate, "the same from parties that show their data to nobody"),
         (peer, "take part in a run without a server, with the rows on this machine"),

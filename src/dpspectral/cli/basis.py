@@ -37,6 +37,7 @@ _OPTIONS = [
         help="A page for people about the result.  [default: beside --out, .report.html]",
     ),
     LEDGER,
+    click.option("--label", help="What the ledger calls this run.  [default: the name of --out]"),
     click.option(
         "--unit",
         "kind",
@@ -103,16 +104,15 @@ def basis_options(command: Command) -> Command:
 @contextmanager
 def paid(ledger: Ledger) -> Iterator[None]:
     """A run that does not come to its end says what it has paid."""
-    before = len(ledger.entries)
     try:
         yield
     except KeyboardInterrupt:
-        count = len(ledger.entries) - before
+        count = ledger.released_here
         stays = "; they stay charged" if ledger.path is not None and count else ""
         ERR.print(f"interrupted after {count} release(s){stays}; nothing was written or shown")
         sys.exit(130)
     except BudgetExceeded as error:
-        if count := len(ledger.entries) - before:
+        if count := ledger.released_here:
             raise BudgetExceeded(
                 f"{error} ({count} release(s) of this call were charged before, and stay so)"
             ) from error
@@ -129,6 +129,7 @@ class Asked:
     delta: float
     out: Path
     ledger: Path | None
+    label: str | None
     kind: str
     method: str
     catalogue: str
@@ -156,7 +157,9 @@ class Asked:
 
     def opened(self) -> Ledger:
         """The ledger of the data set, or one for this call."""
-        return Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
+        found = Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
+        found.label = self.label or self.out.name
+        return found
 
     def load(self, data: Path) -> Table:
         """Read the file, once it is sure that the output can be written."""

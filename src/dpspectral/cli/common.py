@@ -33,7 +33,7 @@ LEDGER = click.option(
 def open_ledger(file: Path) -> Ledger:
     if not file.exists():
         raise ValueError(
-            f"there is no ledger {file}; make one for the data set, with the total it may ever spend: "
+            f"there is no ledger {file}; make one for the data set, once, with the total it may ever spend: "
             f"dpspectral ledger create {file} --epsilon ... --delta ..."
         )
     return Ledger.open(file)

@@ -2,36 +2,55 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import DELTA, EPSILON, OUT, facts, ledger_words, open_ledger, plain_errors
+from dpspectral.files import read_arrays
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
+from dpspectral.privacy.entries import Entry, Kind, reservations, standing
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.ledger_file import LedgerFile
+from dpspectral.privacy.ledger_upgrade import upgrade as upgrade_file
 
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+PLACE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.group()
 def ledger() -> None:
-    """What a data set has spent: one file per data set, shared by all commands that release something about it."""
+    """What a data set has spent: one file per data set, shared by all commands that release something about it.
+
+    The file belongs to one host: keep it on a local disk. An anchor, a counter in a second place, notices a file that
+    was restored from a backup.
+    """
 
 
 @ledger.command()
 @FILE
 @EPSILON
 @DELTA
-def create(file: Path, epsilon: float, delta: float) -> None:
+@click.option("--anchor", type=PLACE, help="Keep a counter there: another disk, a place that backups leave out.")
+def create(file: Path, epsilon: float, delta: float, anchor: Path | None) -> None:
     """Make a ledger with the total (ε, δ) that its data set may ever spend."""
     with plain_errors():
-        if file.exists():
-            raise ValueError(f"{file} exists; a data set has one ledger, and its total does not change")
-        made = Ledger.open(file, Budget(epsilon, delta))
-    facts([("made", str(file)), ("total", f"ε = {epsilon:g}, δ = {delta:g} (μ = {made.budget.mu:.6g})")])
+        made = Ledger.create(file, Budget(epsilon, delta), anchor=anchor)
+    facts(
+        [
+            ("made", str(file)),
+            ("total", f"ε = {epsilon:g}, δ = {delta:g} (μ = {made.budget.mu:.6g})"),
+            ("anchor", _anchor_words(anchor)),
+        ]
+    )
+
+
+def _anchor_words(anchor: Path | None) -> str:
+    return "none: a restored copy of the file would not be noticed (--anchor)" if anchor is None else str(anchor)
 
 
 @ledger.command()
@@ -40,43 +59,137 @@ def show(file: Path) -> None:
     """What was released, when, and what is left."""
     with plain_errors():
         found = open_ledger(file)
-        rows = LedgerFile(file, None).standing()
+        history = found.history
         left = epsilon_from_mu(found.remaining_mu, found.budget.delta)
+        words = ledger_words(found)
+        anchor = found.anchor
     facts(
         [
-            ("spent", ledger_words(found)),
+            ("spent", words),
             (
                 "left",
                 f"ε = {left:.4g} at that δ, for one more call (μ = {found.remaining_mu:.6g} of {found.budget.mu:.6g})",
             ),
             ("protects", found.protects or "nothing was released yet"),
+            ("anchor", _anchor_words(anchor)),
             *([] if found.private else [("warning", "some noise was seeded by hand: not private")]),
         ]
     )
-    if rows:
-        grid = Grid("time (UTC)", "release", "μ")
-        for row in rows:
-            grid.add_row(row.time[:19].replace("T", " "), row.release.what, f"{row.release.mu:.4g}")
+    shown = [(entry, state) for entry in history if (state := _state(entry, history))]
+    if shown:
+        grid = Grid("time (UTC)", "run", "what", "μ", "", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        for entry, state in shown:
+            mu = "" if entry.release is None else f"{entry.release.mu:.4g}"
+            grid.add_row(entry.time[:19].replace("T", " "), entry.label or entry.run, entry.what, mu, state.strip())
         OUT.print(grid, highlight=False, markup=False)
+
+
+def _state(entry: Entry, history: tuple[Entry, ...]) -> str:
+    """What became of an entry; nothing for one that says no more than others do (`export` has them all)."""
+    if entry.kind in (Kind.RELEASE, Kind.SPENT):
+        return " " if entry in standing(history) else "cancelled"
+    if entry.kind is Kind.RESERVE:
+        return "reserved" if entry in reservations(history) else ""
+    return str(entry.kind) if entry.kind in (Kind.ANCHOR, Kind.UPGRADE) else ""
 
 
 @ledger.command()
 @FILE
 def export(file: Path) -> None:
-    """The ledger as JSON, on standard output."""
+    """The ledger as JSON, on standard output: what counts, and everything that was ever written down."""
     with plain_errors():
         click.echo(open_ledger(file).to_json())
 
 
 @ledger.command()
 @FILE
-def verify(file: Path) -> None:
-    """Check the file: sound, complete, unchanged, within its total. Exit code 1 if not."""
+@click.option("--result", type=click.Path(path_type=Path), help="A basis: check that it is of this ledger.")
+def verify(file: Path, result: Path | None) -> None:
+    """Check the file: sound, complete, unchanged, within its total, in step with its anchor. Exit code 1 if not."""
     with plain_errors():
-        open_ledger(file)
-        problems = LedgerFile(file, None).problems()
+        opened = LedgerFile(file)
+        problems = opened.problems()
+        if result is not None and not problems:
+            problems = _unknown(Ledger.open(file), result)
+        cancelled = 0 if problems else sum(entry.kind is Kind.CANCEL for entry in opened.entries())
     for problem in problems:
         click.echo(f"{file}: {problem}", err=True)
     if problems:
         sys.exit(1)
-    facts([("sound", str(file))])
+    told = [("cancelled", f"{cancelled} release(s) that did not happen")] if cancelled else []
+    facts([("sound", str(file)), *told, *([] if result is None else [("its result", str(result))])])
+
+
+def _unknown(found: Ledger, result: Path) -> list[str]:
+    """What a result says of itself that the ledger does not know."""
+    try:
+        told = json.loads(str(read_arrays(result, ["summary"])["summary"]))["ledger"]
+        own = [(entry["what"], entry["sensitivity"], entry["sigma"]) for entry in told["releases"]]
+        name = told.get("id")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{result}: not a basis that dpspectral saved") from error
+    if name != found.id:
+        return [f"{result} was charged to another ledger ({name or 'without an id: version 0.1.0'}), not to this one"]
+    known = {(entry.what, entry.sensitivity, entry.sigma) for entry in found.entries}
+    return [
+        f"{result} holds the release {entry[0]!r}, which is not in the ledger" for entry in own if entry not in known
+    ]
+
+
+@ledger.command()
+@FILE
+def upgrade(file: Path) -> None:
+    """Bring a ledger of version 0.1.0 into today's format. There is no way back; the entry says so."""
+    with plain_errors():
+        count = upgrade_file(file)
+        found = Ledger.open(file)
+    facts(
+        [
+            ("upgraded", f"{file}: {count} entries, id {found.id}"),
+            ("anchor", f"none yet: dpspectral ledger anchor {file} PLACE"),
+        ]
+    )
+
+
+@ledger.command()
+@FILE
+@click.argument("place", type=PLACE)
+@click.option("--lost", is_flag=True, help="The anchor there was is gone: go on without its word.")
+def anchor(file: Path, place: Path, lost: bool) -> None:
+    """Keep a counter at PLACE from now on, so that a restored or truncated FILE is noticed."""
+    with plain_errors():
+        LedgerFile(file).anchor_at(place, lost=lost)
+    facts([("anchor", f"{place}, from now on")])
+
+
+@ledger.command()
+@FILE
+@click.option("--epsilon", type=float, help="What was spent, at the ledger's δ.  [default: what the anchor has seen]")
+@click.option("--what", default="recorded afterwards", show_default=True, help="What it was spent on.")
+def record(file: Path, epsilon: float | None, what: str) -> None:
+    """Write down what was spent outside of FILE: after restoring a backup, or for releases made elsewhere."""
+    with plain_errors():
+        opened = LedgerFile(file)
+        mu = None if epsilon is None else Budget(epsilon, opened.budget.delta).mu
+        noted, number = opened.record(what, mu)
+        found = Ledger.open(file)
+    facts(
+        [
+            ("recorded", f"entry {number}: μ = {noted:.6g}, ε = {epsilon_from_mu(noted, found.budget.delta):.4g}"),
+            ("spent", ledger_words(found)),
+        ]
+    )
+
+
+@ledger.command()
+@FILE
+@click.option("--run", help="Only this run (as `export` names it).  [default: all]")
+def settle(file: Path, run: str | None) -> None:
+    """Free what runs have reserved and never released, say because they were killed.
+
+    It cannot do harm: a run that is alive after all goes on only where there is room.
+    """
+    with plain_errors():
+        found = open_ledger(file)
+        count = found.settle(run)
+    facts([("settled", f"{count} reservation(s)"), ("spent", ledger_words(found))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -16,19 +17,24 @@ from dpspectral.experiments.reproduce import PARTS, Options, command_line
 from dpspectral.experiments.reproduce import reproduce as make
 from dpspectral.files import check_writable, write_text, write_whole
 from dpspectral.privacy import checks
-from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.budget import Budget, epsilon_from_mu
 
 
 @click.command()
 @EPSILON
 @DELTA
 @click.option("--iterations", type=int, default=3, show_default=True, help="Releases that share the budget.")
+@click.option("--releases", type=int, help="So many calls that share one ledger: what each may spend, and all.")
 @JSON
-def budget(epsilon: float, delta: float, iterations: int, as_json: bool) -> None:
-    """What an (ε, δ) is worth: μ, the noise it needs, and the published closed form beside it."""
+def budget(epsilon: float, delta: float, iterations: int, releases: int | None, as_json: bool) -> None:
+    """What an (ε, δ) is worth: μ, the noise it needs, and the published closed form beside it.
+
+    With --releases, also what it is worth when so many calls about the same people share it, or spend it anew.
+    """
     with plain_errors():
         chosen = Budget(epsilon, delta)
         checks.integer("iterations", iterations, low=1)
+        shared = _shared(chosen, releases)
         ours = chosen.noise_multiplier(iterations)
         theirs = closed_form_multiplier(epsilon, delta, iterations)
         true = closed_form_true_epsilon(epsilon, delta)
@@ -41,6 +47,7 @@ def budget(epsilon: float, delta: float, iterations: int, as_json: bool) -> None
             "noise_multiplier": ours,
             "paper_noise_multiplier": theirs,
             "paper_true_epsilon": true,
+            **({} if shared is None else {"releases": shared}),
         }
         click.echo(json.dumps(figures, indent=2))
         return
@@ -52,8 +59,39 @@ def budget(epsilon: float, delta: float, iterations: int, as_json: bool) -> None
             ("noise", f"σ = {ours:.6g} × sensitivity in each of {iterations} iteration(s)"),
             ("the paper", f"σ = {theirs:.6g} × sensitivity: {theirs / ours:.3f} times ours, {verdict}"),
             ("", f"its noise really gives ε = {true:.6g}"),
+            *_shared_words(chosen, shared),
         ]
     )
+
+
+def _shared(total: Budget, releases: int | None) -> dict[str, float] | None:
+    """One budget in so many equal calls, and so many calls of it each."""
+    if releases is None:
+        return None
+    count = checks.integer("releases", releases, low=1)
+    each = total.part(1 / count) if count > 1 else total
+    return {
+        "count": count, "each_epsilon": each.epsilon, "each_mu": each.mu, "noise_factor": math.sqrt(count),
+        "all_epsilon": epsilon_from_mu(total.mu * math.sqrt(count), total.delta),
+    }  # fmt: skip
+
+
+def _shared_words(total: Budget, shared: dict[str, float] | None) -> list[tuple[str, str]]:
+    if shared is None:
+        return []
+    return [
+        (
+            f"{shared['count']} calls, one ledger",
+            f"ε = {shared['each_epsilon']:.4g} each (μ = {shared['each_mu']:.4g}, {shared['noise_factor']:.3g} times "
+            f"the noise), ε = {total.epsilon:g} together at δ = {total.delta:g}",
+        ),
+        (
+            f"{shared['count']} calls, no ledger",
+            f"ε = {total.epsilon:g} each is ε = {shared['all_epsilon']:.4g} together: no promise to speak of"
+            if shared["all_epsilon"] > 20
+            else f"ε = {total.epsilon:g} each is ε = {shared['all_epsilon']:.4g} together",
+        ),
+    ]
 
 
 @click.command()

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpspectral.files import read_arrays, write_text, write_whole
 from dpspectral.parties.keys import digest
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.ledger import Account, Release
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Entry:
 class Journal:
     """A folder of one run. `ledger`, if given, is the lasting one that new sums are charged to."""
 
-    def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
-        self.folder, self._ledger = folder, ledger
+    def __init__(self, folder: Path, ledger: Account | None = None) -> None:
+        self.folder, self.ledger = folder, ledger
         folder.mkdir(parents=True, exist_ok=True)
 
     def seed(self) -> int:
@@ -47,10 +47,15 @@ class Journal:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{file} is damaged; start the run in a new folder") from error
 
+    @property
+    def name(self) -> str:
+        """Of the run, for a ledger: the same after a crash."""
+        return f"journal-{self.seed():08x}"
+
     def charge(self, release: Release) -> None:
         """Before a new sum is opened."""
-        if self._ledger is not None:
-            self._ledger.charge(release)
+        if self.ledger is not None:
+            self.ledger.charge(release)
 
     def find(self, question: bytes) -> Entry | None:
         file = self._file(question)

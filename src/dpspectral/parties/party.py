@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpspectral.parties import ring
 from dpspectral.parties.question import Question, Shares, decode
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Account, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit, SymmetricUpdate, Unit
 from dpspectral.rows import Rows, checked, some_columns
@@ -40,10 +40,12 @@ class Party:
         Reproducible noise for tests and experiments.
     """
 
-    def __init__(self, data: Any, unit: Unit, *, ledger: Ledger | None = None, noise: NotPrivate | None = None) -> None:
+    def __init__(
+        self, data: Any, unit: Unit, *, ledger: Account | None = None, noise: NotPrivate | None = None
+    ) -> None:
         if not isinstance(unit, Unit) or isinstance(unit, SymmetricUpdate):
             raise TypeError(f"unit must be Interaction(...), User(...) or BoundedRows(...), got {unit!r}")
-        if ledger is not None and not isinstance(ledger, Ledger):
+        if ledger is not None and not isinstance(ledger, Account):
             raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
         self.unit, self.ledger = unit, ledger
         self.noise = chosen_noise(restarted(noise))
@@ -68,14 +70,19 @@ class Party:
         """Its sum with its noise share, charged; the receipt is the number of the ledger's entry."""
         asked = decode(question, setup)
         self._agree(asked)
-        release = asked.release
-        if self.ledger is None:
-            self.ledger = Ledger(asked.budget)
-        self.ledger.require(release.protects, release.mu)
-        total = asked.query.evaluate(self._rows(asked.columns), threads=1).reshape(-1)
-        receipt = self.ledger.charge(replace(release, private=self.noise.private))
+        receipt = self._charge(asked, replace(asked.release, private=self.noise.private))
+        try:  # charged first: where that is refused, nothing has been computed that a traceback could hold
+            total = asked.query.evaluate(self._rows(asked.columns), threads=1).reshape(-1)
+        except BaseException:
+            self.withdraw(receipt)
+            raise
         asked.query.add_noise(total, self._share, asked.share_deviation)
         return total, asked.bits, receipt
+
+    def _charge(self, asked: Question, release: Release) -> int:
+        if self.ledger is None:
+            self.ledger = Ledger(asked.budget)
+        return self.ledger.charge(release)
 
     def _share(self, deviation: float, count: int) -> NDArray[np.int64]:
         share = self.noise.rounded_gaussian(deviation, (count,))

@@ -21,7 +21,7 @@ from dpspectral.linalg.operators import Progress, silent
 from dpspectral.parties.question import Shares
 from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Account, charged
 from dpspectral.privacy.noise import Noise, NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.queries import Product, Query
@@ -70,12 +70,12 @@ class SimulatedSum(Curator):
         most = getattr(noise_of, "drop_tolerance", 0)
         self.survivors = noise_of.parties - checks.integer("dropped", dropped, low=0, high=most)
 
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
         if isinstance(query, Product) and self.centre is not None:
             raise ValueError("a centre is subtracted by a curator only")
         entry = query.entry(f"{what} (simulated parties)", mu, self.noise.private)
-        total = query.evaluate(self.data, progress, **self._options)
-        ledger.charge(entry)
+        with charged(ledger, entry):
+            total = query.evaluate(self.data, progress, **self._options)
         share = entry.sigma * math.sqrt(self._variance)
         query.add_noise(
             total, lambda deviation, count: sum_of_shares(self.noise, deviation, self.survivors, count), share

@@ -15,7 +15,7 @@ from dpspectral.linalg.operators import Progress, silent
 from dpspectral.parties.party import Party
 from dpspectral.parties.question import Question, Shares
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.units import Interaction, Unit
 from dpspectral.queries import Query
 from dpspectral.source import Answer, Source
@@ -46,6 +46,7 @@ class Parties(Source):
                 "most, users=..."
             )
         self.rows = counted if users is None else users
+        self._most = self.rows  # what the ring is made wide enough for
         self._declared, self._private = users is not None, private
         self._shares = setup
         self.shares = setup.noise_shares
@@ -54,13 +55,13 @@ class Parties(Source):
 
     @abstractmethod
     def _sum(
-        self, question: Question, content: bytes, entry: Release, ledger: Ledger, progress: Progress
+        self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
         """The opened sum and how many parties' shares are in it; charges the ledger before it is opened."""
 
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
-        assert self.rows is not None
-        question = Question(what, query, mu, ledger.budget, self._shares, self.rows, self._columns)
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+        assert self._most is not None
+        question = Question(what, query, mu, ledger.budget, self._shares, self._most, self._columns)
         entry = replace(question.release, private=self._private)
         ledger.require(entry.protects, entry.mu)
         integers, survivors = self._sum(question, question.encode(), entry, ledger, progress)
@@ -68,15 +69,19 @@ class Parties(Source):
         self.opened.append(Opened(what, question.size, question.bits, survivors, sigma * query.scale))
         return Answer(integers.reshape(query.shape), query.scale, sigma)
 
-    def count(self, mu: float, ledger: Ledger) -> int:
+    def count(self, mu: float, ledger: Account) -> int:
         """How many users have an item; from then on that (and a margin) is what the ring is made wide enough for."""
-        if not self._declared or self.rows is None:
-            raise ValueError("where the number of users is private, declare how many there are at most: users=...")
         found = super().count(mu, ledger)
-        self.rows = min(self.rows, found + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
+        assert self._most is not None
+        self._most = min(self._most, found + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
         return found
 
-    def mean(self, mu: float, ledger: Ledger, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
+    def without_rows(self) -> Source:
+        if not self._declared:
+            raise ValueError("where the number of users is private, declare how many there are at most: users=...")
+        return super().without_rows()
+
+    def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         if declared is None and self._declared and self.unit.neighbours == "replace":
             raise ValueError("users=... is an upper bound; give the number of rows for the mean, declared=...")
         return super().mean(mu, ledger, declared)

@@ -5,18 +5,34 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 import threading
-from collections.abc import Callable
-from dataclasses import asdict
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
-from dpspectral.privacy.ledger_file import LedgerFile
+from dpspectral.privacy.entries import (
+    Draft,
+    Entry,
+    Kind,
+    committed,
+    relation,
+    releases,
+    reservations,
+    spent_by,
+    standing,
+    total,
+)
+from dpspectral.privacy.ledger_file import LedgerFile, anchor_of
+from dpspectral.privacy.ledger_lock import LedgerFileError
 from dpspectral.privacy.release import Release
 
-__all__ = ["BudgetExceeded", "Ledger", "Release", "opened"]
+__all__ = ["Account", "BudgetExceeded", "Ledger", "Release", "Run", "Statement", "charged", "opened"]
 _ROUNDING = 1e-12  # slack for adding up L equal parts of μ² in floating point; Budget.mu keeps more than that in hand
 
 
@@ -30,10 +46,10 @@ def _checked(budget: Any) -> Budget:
     return budget
 
 
-def opened(budget: Budget, ledger: Ledger | None) -> Ledger:
-    """The ledger a call goes to: the caller's, or one of its own that holds just its budget."""
+def opened(budget: Budget, ledger: Account | None) -> Account:
+    """What a call is charged to: the caller's ledger (or run), or a ledger of its own that holds just its budget."""
     _checked(budget)
-    if ledger is not None and not isinstance(ledger, Ledger):
+    if ledger is not None and not isinstance(ledger, (Ledger, Run)):
         raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
     return Ledger(budget) if ledger is None else ledger
 
@@ -41,24 +57,24 @@ def opened(budget: Budget, ledger: Ledger | None) -> Ledger:
 class _Store(Protocol):
     """Where entries are kept."""
 
-    def entries(self) -> list[Release]: ...
+    id: str
 
-    def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
-        """Write the release down, if `check` accepts the entries there are at that moment; returns its number."""
+    def entries(self) -> list[Entry]: ...
 
-    def cancel(self, number: int) -> None:
-        """The release of this number did not happen."""
+    def append(self, draft: Draft, check: Callable[[list[Entry]], None]) -> int:
+        """Write the entry down, if `check` accepts those there are at that moment; returns its number."""
 
 
 class _Memory:
     """Entries of this process."""
 
-    def __init__(self, entries: list[Release] | None = None, closed: bool = False) -> None:
-        self._entries, self._closed = dict(enumerate(entries or [], 1)), closed
-        self._process, self._lock, self._last = os.getpid(), threading.Lock(), len(self._entries)
+    def __init__(self, entries: list[Entry] | None = None, ledger: str | None = None, closed: bool = False) -> None:
+        self._entries, self._closed = list(entries or []), closed
+        self.id = ledger or secrets.token_hex(16)
+        self._process, self._lock = os.getpid(), threading.Lock()
 
-    def entries(self) -> list[Release]:
-        return list(self._entries.values())
+    def entries(self) -> list[Entry]:
+        return list(self._entries)
 
     def writable(self) -> None:
         if self._process != os.getpid():
@@ -66,19 +82,38 @@ class _Memory:
         if self._closed:
             raise BudgetExceeded(
                 "this ledger was unpickled: the original may have been charged since, so this copy takes no more; "
-                "Ledger.open(path, budget) lives in a file that processes can share"
+                "Ledger.create(path, budget) makes one in a file that processes can share"
             )
 
-    def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
+    def append(self, draft: Draft, check: Callable[[list[Entry]], None]) -> int:
         with self._lock:
             check(self.entries())
-            self._last += 1
-            self._entries[self._last] = release
-            return self._last
+            self._entries.append(draft.entry(len(self._entries) + 1))
+            return len(self._entries)
 
-    def cancel(self, number: int) -> None:
-        with self._lock:
-            del self._entries[number]
+
+@dataclass(frozen=True)
+class Statement:
+    """What one run released, and where its ledger stood when it ended: facts, not the ledger itself."""
+
+    ledger: str  # its id
+    budget: Budget  # the ledger's total
+    mu: float  # all that was released by then
+    releases: tuple[Release, ...]  # of this run
+    earlier: int  # releases before it
+    private: bool  # nothing of this run was seeded by hand
+    lasting: bool  # in a file
+    anchored: bool  # a restored copy of that file would be noticed
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        budget = {"epsilon": self.budget.epsilon, "delta": self.budget.delta, "mu": self.budget.mu}
+        spent = {"epsilon": epsilon_from_mu(self.mu, self.budget.delta), "delta": self.budget.delta, "mu": self.mu}
+        return {
+            "id": self.ledger, "budget": budget, "spent": spent, "private": self.private, "lasting": self.lasting,
+            "anchored": self.anchored, "releases": [_told(release) for release in self.releases],
+            "earlier": self.earlier,
+        }  # fmt: skip
 
 
 class Ledger:
@@ -92,33 +127,71 @@ class Ledger:
     (scikit-learn's `clone` shares it), and one that comes out of a pickle, say in another process, can be read but
     not charged. `from_json` goes on with a stored ledger deliberately.
 
-    `Ledger.open(path)` lives in a file, one per data set, that processes share and that survives them.
+    `Ledger.create(path, budget)` makes one in a file, one per data set, that processes of one host share and that
+    survives them; `Ledger.open(path)` opens it ever after, and never makes one.
     """
 
     def __init__(self, budget: Budget) -> None:
         self.budget = _checked(budget)
+        self.label = ""  # what runs that are reserved from here on are called
+        self._runs: set[str] = set()
         self._store: _Store = _Memory()
 
     @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        budget: Budget,
+        *,
+        anchor: str | os.PathLike[str] | None = None,
+    ) -> Self:
+        """A new file (0600) with the total for its data set; refused where there is one already.
+
+        `anchor` is a second place, best on another disk, where a counter is kept: without it, nobody notices that
+        the file was restored from a backup.
+        """
+        return cls._of(LedgerFile.create(Path(path), _checked(budget), None if anchor is None else Path(anchor)))
+
+    @classmethod
     def open(cls, path: str | os.PathLike[str], budget: Budget | None = None) -> Self:
-        """The ledger of a file; created with a budget, the total for its data set, if there is none yet."""
-        found = LedgerFile(Path(path), None if budget is None else _checked(budget))
+        """The ledger of a file that `create` made. A budget, if given, must be the file's own."""
+        return cls._of(LedgerFile(Path(path), None if budget is None else _checked(budget)))
+
+    @classmethod
+    def _of(cls, found: LedgerFile) -> Self:
         ledger = cls(found.budget)
         ledger._store = found
         return ledger
+
+    @property
+    def id(self) -> str:
+        """Random, made with the ledger: its file, pickles and results carry it."""
+        return self._store.id
 
     @property
     def path(self) -> Path | None:
         """The file, if there is one."""
         return self._store.path if isinstance(self._store, LedgerFile) else None
 
+    @property
+    def anchor(self) -> Path | None:
+        """The second place where a counter is kept, if there is one."""
+        return anchor_of(self._store.entries())
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"budget": self.budget, "path": self.path, "entries": list(self.entries) if self.path is None else None}
+        history = list(self.history) if self.path is None else None
+        return {"budget": self.budget, "path": self.path, "id": self.id, "history": history}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.budget = state["budget"]
+        self.budget, self.label, self._runs = state["budget"], "", set()
         path = state["path"]
-        self._store = _Memory(state["entries"], closed=True) if path is None else LedgerFile(path, self.budget)
+        if path is not None:  # not looked at before it is used, and then it must be the same one
+            self._store = LedgerFile(path, self.budget, state.get("id"))
+            return
+        history = state.get("history")
+        if history is None:  # a pickle of version 0.1.0
+            history = [Draft(Kind.RELEASE, one.what, one).entry(place) for place, one in enumerate(state["entries"], 1)]
+        self._store = _Memory(history, state.get("id"), closed=True)
 
     def __copy__(self) -> Self:
         return self
@@ -135,14 +208,19 @@ class Ledger:
         )
 
     @property
-    def entries(self) -> tuple[Release, ...]:
+    def history(self) -> tuple[Entry, ...]:
+        """Everything that was ever written down, cancellations and reservations included."""
         return tuple(self._store.entries())
+
+    @property
+    def entries(self) -> tuple[Release, ...]:
+        """The releases that stand."""
+        return tuple(releases(self._store.entries()))
 
     @property
     def protects(self) -> str | None:
         """The neighbouring relation, once there is a release."""
-        found = self.entries
-        return found[0].protects if found else None
+        return relation(self._store.entries())
 
     @property
     def private(self) -> bool:
@@ -151,71 +229,232 @@ class Ledger:
 
     @property
     def mu(self) -> float:
-        return _total(self.entries)
+        """Of everything released so far."""
+        return total(self.entries)
 
     @property
     def remaining_mu(self) -> float:
-        """What one further release may cost."""
-        return math.sqrt(max(self.budget.mu**2 - self.mu**2, 0.0))
+        """What one further release may cost, beside what runs have reserved."""
+        return self._left(self._store.entries())
+
+    def _left(self, entries: list[Entry]) -> float:
+        return math.sqrt(max(self.budget.mu**2 - committed(entries) ** 2, 0.0))
 
     def epsilon(self, delta: float | None = None) -> float:
         """The ε of everything released so far, at the budget's δ or another."""
         chosen = self.budget.delta if delta is None else checks.real("delta", delta, low=0, high=1)
         return epsilon_from_mu(self.mu, chosen)
 
-    def require(self, protects: str, mu: float) -> None:
-        """Raise unless releases of `mu` in total about `protects` still fit."""
-        self._check(self._store.entries(), protects, mu)
+    def spent_by(self, run: str) -> float:
+        """μ of the releases of one run."""
+        return spent_by(self._store.entries(), run)
 
-    def _check(self, entries: list[Release], protects: str, mu: float) -> None:
+    def require(self, protects: str, mu: float, *, run: str = "") -> None:
+        """Raise unless releases of `mu` in total about `protects` still fit."""
+        self._check(self._store.entries(), protects, mu, run)
+
+    def _check(self, entries: list[Entry], protects: str, mu: float, run: str, limit: float = math.inf) -> None:
         if isinstance(self._store, _Memory):
             self._store.writable()
-        if entries and entries[0].protects != protects:
+        if (known := relation(entries)) is not None and known != protects:
             raise ValueError(
-                f"this ledger protects {entries[0].protects!r}; a release that protects {protects!r} needs its own "
-                "ledger"
+                f"this ledger protects {known!r}; a release that protects {protects!r} needs its own ledger"
             )
-        spent = _total(entries)
-        if spent**2 + mu**2 > self.budget.mu**2 * (1 + _ROUNDING):
-            left = math.sqrt(max(self.budget.mu**2 - spent**2, 0.0))
+        own = math.hypot(spent_by(entries, run), mu)
+        if own**2 > limit**2 * (1 + _ROUNDING):
+            raise BudgetExceeded(f"this run would spend mu={own:.6g} in all, its limit is {limit:.6g}")
+        after = committed(entries, mu, run)
+        if after**2 > self.budget.mu**2 * (1 + _ROUNDING):
+            left = self._left(entries)
             raise BudgetExceeded(
-                f"this would spend mu={math.hypot(spent, mu):.6g}, the ledger allows {self.budget.mu:.6g} "
-                f"(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}) and has spent {spent:.6g}; "
-                f"at most epsilon={epsilon_from_mu(left, self.budget.delta):.4g} at that delta (mu={left:.6g}) is left"
+                f"this would spend mu={after:.6g}, the ledger allows {self.budget.mu:.6g} "
+                f"(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}) and has spent "
+                f"{total(releases(entries)):.6g}; at most epsilon={epsilon_from_mu(left, self.budget.delta):.4g} at "
+                f"that delta (mu={left:.6g}) is left{_reserved_words(entries, run)}"
             )
 
-    def charge(self, release: Release) -> int:
-        """Write the release down, or refuse it. Call this before the noise is drawn. Returns the entry's number."""
-        return self._store.append(release, lambda entries: self._check(entries, release.protects, release.mu))
+    def charge(self, release: Release, *, run: str = "", label: str = "", limit: float = math.inf) -> int:
+        """Write the release down, or refuse it. Call this before the noise is drawn. Returns the entry's number.
+
+        `limit` is the most that all releases of its `run` may spend together, whatever the ledger has left.
+        """
+        draft = Draft(Kind.RELEASE, release.what, release, run, label)
+        return self._store.append(draft, lambda now: self._check(now, release.protects, release.mu, run, limit))
 
     def cancel(self, number: int) -> None:
         """Take an entry back: only for whoever knows that its release has not happened and never will."""
-        self._store.cancel(number)
+        found = [entry for entry in self._store.entries() if entry.number == number and entry.kind is Kind.RELEASE]
+        if not found:
+            raise ValueError(f"entry {number} is not a release of this ledger")
+
+        def check(entries: list[Entry]) -> None:
+            if isinstance(self._store, _Memory):
+                self._store.writable()
+            if number not in {entry.number for entry in standing(entries)}:
+                raise ValueError(f"entry {number} is cancelled already")
+
+        first = found[0]
+        self._store.append(Draft(Kind.CANCEL, first.what, first.release, first.run, first.label, number), check)
+
+    def reserve(self, protects: str, mu: float, *, label: str = "", run: str | None = None) -> Run:
+        """All that a run may spend, set aside at its start: use as `with ledger.reserve(...) as run:`.
+
+        Of two concurrent runs that do not both fit, one is refused here, before it releases anything. At the end of
+        the block what was not spent is free again. A run that is killed leaves its reservation; `settle` frees it.
+        With the name of a `run` that has reserved as much before, say before a crash, that reservation serves.
+        """
+        name, label = secrets.token_hex(8) if run is None else run, label or self.label
+        self._runs.add(name)
+        before = self._store.entries()
+        for entry in reservations(before):
+            if entry.run == name and entry.release is not None and entry.release.mu >= mu:
+                self._check(before, protects, 0.0, name)
+                return Run(self, name, label, entry.number, len(standing(before)))
+        what = f"reserved{f' for {label}' if label else ''}"
+        draft = Draft(Kind.RESERVE, what, Release(what, protects, mu, 1.0), name, label)
+        number = self._store.append(draft, lambda entries: self._check(entries, protects, mu, name))
+        return Run(self, name, label, number, len(standing(before)))
+
+    def settle(self, run: str | None = None) -> int:
+        """End reservations: of one run, or of all. Whoever still runs can go on only where there is room. How many."""
+        count = 0
+        for entry in reservations(self._store.entries()):
+            if run is None or entry.run == run:
+                self._settle(entry)
+                count += 1
+        return count
+
+    def _settle(self, reservation: Entry) -> None:
+        draft = Draft(Kind.SETTLE, "run is over", None, reservation.run, reservation.label, reservation.number)
+        self._store.append(draft, lambda _: None)
+
+    @property
+    def released_here(self) -> int:
+        """How many releases the runs have made that were reserved through this object."""
+        return sum(entry.run in self._runs for entry in standing(self._store.entries()))
+
+    def statement(self, run: str, earlier: int) -> Statement:
+        """What a run has released, and where the ledger stands."""
+        entries = self._store.entries()
+        own = tuple(releases(entry for entry in entries if entry.run == run or entry.kind is Kind.CANCEL))
+        return Statement(
+            self.id, self.budget, total(releases(entries)), own, earlier, all(entry.private for entry in own),
+            self.path is not None, anchor_of(entries) is not None,
+        )  # fmt: skip
 
     def to_json(self) -> str:
         """The ledger as JSON: budget, entries, and what they add up to."""
+        found = self._store.entries()
         return json.dumps(
             {
+                "id": self.id,
                 "budget": {"epsilon": self.budget.epsilon, "delta": self.budget.delta, "mu": self.budget.mu},
                 "spent": {"epsilon": self.epsilon(), "delta": self.budget.delta, "mu": self.mu},
                 "private": self.private,
-                "releases": [{**asdict(entry), "mu": entry.mu} for entry in self.entries],
+                "releases": [_told(release) for release in releases(found)],
+                "reserved": [_told(entry.release) for entry in reservations(found) if entry.release is not None],
+                "history": [entry.record() for entry in found],
             },
             indent=2,
         )
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """Read back what `to_json` wrote; a ledger that overspends its own budget is refused."""
+        """Read back what `to_json` wrote; a ledger that overspends its own budget is refused.
+
+        What was reserved counts as spent: the run may have gone on.
+        """
         try:
             content = json.loads(text)
             ledger = cls(Budget(content["budget"]["epsilon"], content["budget"]["delta"]))
-            for entry in content["releases"]:
+            for entry in [*content["releases"], *content.get("reserved", [])]:
                 ledger.charge(Release(**{key: value for key, value in entry.items() if key != "mu"}))
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"not a ledger: {error}") from error
         return ledger
 
 
-def _total(entries: tuple[Release, ...] | list[Release]) -> float:
-    return math.sqrt(math.fsum(entry.mu**2 for entry in entries))
+class Run:
+    """One call's part of a ledger: what it reserved, what it has released of that. Made by `Ledger.reserve`."""
+
+    def __init__(self, ledger: Ledger, name: str, label: str, reservation: int, earlier: int) -> None:
+        self.ledger, self.name, self.label = ledger, name, label
+        self._reservation, self._earlier = reservation, earlier
+
+    def __repr__(self) -> str:
+        return f"Run({self.label or self.name} of {self.ledger!r})"
+
+    @property
+    def budget(self) -> Budget:
+        """The ledger's total."""
+        return self.ledger.budget
+
+    @property
+    def entries(self) -> tuple[Release, ...]:
+        """Its own releases."""
+        return self.statement().releases
+
+    def epsilon(self, delta: float | None = None) -> float:
+        """The ε of its own releases."""
+        chosen = self.budget.delta if delta is None else delta
+        return epsilon_from_mu(self.ledger.spent_by(self.name), chosen)
+
+    def require(self, protects: str, mu: float) -> None:
+        """Raise unless so much still fits, in what it reserved or beside it."""
+        self.ledger.require(protects, mu, run=self.name)
+
+    def charge(self, release: Release) -> int:
+        return self.ledger.charge(release, run=self.name, label=self.label)
+
+    def cancel(self, number: int) -> None:
+        self.ledger.cancel(number)
+
+    def reserve(self, protects: str, mu: float) -> AbstractContextManager[Run]:
+        """A part of a run needs no reservation of its own, only room."""
+        self.require(protects, mu)
+        return nullcontext(self)
+
+    def statement(self) -> Statement:
+        return self.ledger.statement(self.name, self._earlier)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.ledger.settle(self.name)
+        except LedgerFileError as error:  # what was released is released, and worth keeping
+            warnings.warn(
+                f"the reservation of this run stays, although it is over: {error}. See dpspectral ledger settle",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+Account = Ledger | Run
+
+
+@contextmanager
+def charged(ledger: Account, release: Release) -> Iterator[int]:
+    """The charge comes first: where it is refused, nothing has been computed that a traceback could hold.
+
+    If what was to be released cannot be computed, the charge is taken back.
+    """
+    number = ledger.charge(release)
+    try:
+        yield number
+    except BaseException:
+        ledger.cancel(number)
+        raise
+
+
+def _reserved_words(entries: list[Entry], run: str) -> str:
+    others = [entry for entry in reservations(entries) if entry.run != run]
+    if not others:
+        return ""
+    names = ", ".join(f"{entry.label or entry.run} since {entry.time[:19]}" for entry in others)
+    return f"; part of it is reserved by {names} (if that run is dead: dpspectral ledger settle FILE)"
+
+
+def _told(release: Release) -> dict[str, Any]:
+    return {**asdict(release), "mu": release.mu}

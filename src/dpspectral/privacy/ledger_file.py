@@ -1,101 +1,111 @@
-"""A ledger's entries in one SQLite file that several processes may share and that outlives all of them.
+"""A ledger's entries in one SQLite file that several processes of one host may share and that outlives all of them.
 
-A charge is one transaction: lock the file for writing, read what was spent, check, insert, commit to the disk. Whoever
-is killed in the middle has charged nothing and released nothing; whoever is killed afterwards has charged, which is the
-side to err on. Every entry holds a digest of the one before, so that a changed or missing entry is noticed.
+A charge is one transaction: lock the file, read what was spent, check, insert, commit to the disk, move the anchor on.
+Whoever is killed in the middle has charged nothing and released nothing; whoever is killed afterwards has charged,
+which is the side to err on. Every entry holds a digest of the one before, so a changed or missing entry is noticed.
+A file is made by `create` and by nothing else: opening one that is not there, or is empty, is an error.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
+import os
+import secrets
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
+from dpspectral.privacy import anchor, entries
+from dpspectral.privacy.anchor import Anchor, sync_folder
 from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.entries import Draft, Entry, Kind
+from dpspectral.privacy.ledger_lock import PATIENCE, LedgerFileError, check_host, held
 from dpspectral.privacy.release import Release
 
-_FORMAT = 1
-_PATIENCE = 60.0  # seconds to wait for another process to finish its charge
-_TABLES = """
-CREATE TABLE IF NOT EXISTS policy (
-    only INTEGER PRIMARY KEY CHECK (only = 1), format INTEGER NOT NULL, epsilon REAL NOT NULL, delta REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS releases (
-    number INTEGER PRIMARY KEY, time TEXT NOT NULL, what TEXT NOT NULL, protects TEXT NOT NULL,
-    sensitivity REAL NOT NULL, sigma REAL NOT NULL, step REAL NOT NULL, private INTEGER NOT NULL,
-    cancels INTEGER, digest TEXT NOT NULL
-);
-"""
-
-
-class LedgerFileError(ValueError):
-    """The file is not a ledger, or not the one that was meant."""
+FORMAT = 2
+TABLES = (
+    "CREATE TABLE policy (only INTEGER PRIMARY KEY CHECK (only = 1), format INTEGER NOT NULL, epsilon REAL NOT NULL, "
+    "delta REAL NOT NULL, id TEXT NOT NULL)",
+    "CREATE TABLE releases (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, what TEXT NOT NULL, "
+    "protects TEXT, sensitivity REAL, sigma REAL, step REAL, private INTEGER, run TEXT NOT NULL, label TEXT NOT NULL, "
+    "refers INTEGER, digest TEXT NOT NULL)",
+)
+_COLUMNS = "number, time, kind, what, protects, sensitivity, sigma, step, private, run, label, refers, digest"
 
 
 @dataclass(frozen=True)
 class Row:
-    """An entry of the file; one that cancels another repeats its release."""
+    """An entry of the file, and the digest that ties it to the one before."""
 
-    number: int
-    time: str
-    release: Release
-    cancels: int | None
+    entry: Entry
     digest: str
 
 
 class LedgerFile:
-    """Entries on disk. A connection lives for one operation only, so a fork or a pickle cannot share one."""
+    """Entries on disk. A connection lives for one operation only, so a fork or a pickle cannot share one.
 
-    def __init__(self, path: Path, budget: Budget | None) -> None:
+    Without `ledger` and `budget` they are read from the file; with them, a file that has others is refused.
+    """
+
+    def __init__(self, path: Path, budget: Budget | None = None, ledger: str | None = None) -> None:
         self.path = path.resolve()
-        if not self.path.exists():
-            if budget is None:
-                raise LedgerFileError(f"there is no ledger {path}; give the budget it should hold to create one")
-            if not self.path.parent.is_dir():
-                raise LedgerFileError(f"cannot create the ledger {path}: its folder does not exist")
-        with self._transaction(create=budget is not None) as database:
-            if budget is not None:
-                for statement in _TABLES.split(";"):
-                    database.execute(statement)
-                values = (_FORMAT, budget.epsilon, budget.delta)
-                database.execute("INSERT OR IGNORE INTO policy VALUES (1, ?, ?, ?)", values)
-            self.budget = self._policy(database)
-        if budget is not None and budget != self.budget:
-            raise LedgerFileError(
-                f"the ledger {path} holds epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}, not "
-                f"epsilon={budget.epsilon:g}, delta={budget.delta:g}: a data set has one total; open it without one"
-            )
+        if budget is None or ledger is None:
+            with held(self.path), self.transaction() as database:
+                found, its = policy(database, self.path)
+            if budget not in (None, found):
+                assert budget is not None
+                raise LedgerFileError(
+                    f"the ledger {path} holds epsilon={found.epsilon:g}, delta={found.delta:g}, not "
+                    f"epsilon={budget.epsilon:g}, delta={budget.delta:g}: a data set has one total; open it without one"
+                )
+            budget, ledger = found, its
+        self.budget, self.id = budget, ledger
 
-    def _policy(self, database: sqlite3.Connection) -> Budget:
+    @classmethod
+    def create(cls, path: Path, budget: Budget, place: Path | None = None) -> LedgerFile:
+        """A new file, complete and readable by its owner only, or none. `place` is where its anchor goes."""
+        target = path.resolve()
+        if not target.parent.is_dir():
+            raise LedgerFileError(f"cannot create the ledger {path}: its folder does not exist")
+        check_host(target, target.parent.stat().st_dev)
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")  # 0600
+        os.close(handle)
+        ledger = secrets.token_hex(16)
         try:
-            found = database.execute("SELECT format, epsilon, delta FROM policy").fetchone()
-        except sqlite3.OperationalError:
-            found = None
-        if found is None:
-            raise LedgerFileError(f"{self.path} is not a ledger")
-        if found[0] != _FORMAT:
-            raise LedgerFileError(f"the ledger {self.path} has format {found[0]}, this version reads {_FORMAT}")
-        try:
-            return Budget(found[1], found[2])
-        except (TypeError, ValueError) as error:
-            raise LedgerFileError(f"the ledger {self.path} is damaged: {error}") from error
+            with closing(sqlite3.connect(temporary, isolation_level=None)) as database:
+                database.execute("PRAGMA synchronous = EXTRA")
+                database.execute("BEGIN IMMEDIATE")
+                for statement in TABLES:
+                    database.execute(statement)
+                values = (FORMAT, budget.epsilon, budget.delta, ledger)
+                database.execute("INSERT INTO policy VALUES (1, ?, ?, ?, ?)", values)
+                database.execute("COMMIT")
+            os.link(temporary, target)  # fails where there is something already, whoever made it
+        except FileExistsError:
+            raise LedgerFileError(f"{path} exists; a data set has one ledger, and its total does not change") from None
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise LedgerFileError(f"cannot create the ledger {path}: {error}") from error
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+        sync_folder(target.parent)
+        made = cls(path)
+        if place is not None:
+            made.anchor_at(place)
+        return made
 
     @contextmanager
-    def _transaction(self, *, write: bool = False, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """All of it, on the disk, or nothing; one writer at a time."""
+    def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """All of it, on the disk, or nothing. The lock of the file is the caller's."""
         try:
-            with closing(sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None)) as database:
-                if create:
-                    _into_wal(database)
-                database.execute("PRAGMA synchronous = FULL")
-                database.execute("BEGIN IMMEDIATE" if write or create else "BEGIN")
+            address = f"{self.path.as_uri()}?mode=rw"  # never made anew
+            connection = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)
+            with closing(connection) as database:
+                database.execute("PRAGMA synchronous = EXTRA")
+                database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 try:
                     yield database
                 except BaseException:
@@ -105,115 +115,199 @@ class LedgerFile:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise LedgerFileError(f"the ledger {self.path} cannot be used: {error}") from error
 
-    def entries(self) -> list[Release]:
-        return [row.release for row in self.standing()]
+    # ---- reading
 
-    def standing(self) -> list[Row]:
-        """Entries that were not cancelled, with their numbers and times."""
-        with self._transaction() as database:
-            return _standing(self._rows(database))
-
-    def _rows(self, database: sqlite3.Connection) -> list[Row]:
+    def entries(self) -> list[Entry]:
         """All entries, if nobody changed one: what was spent is read off them."""
-        rows = self._written(database)
-        for problem in self._chain(rows, _counted(database)):
+        with held(self.path):  # until the anchor was read too: another process may move both on
+            with self.transaction() as database:
+                rows = self._sound(database)
+            self._anchored(rows)
+        return [row.entry for row in rows]
+
+    def _sound(self, database: sqlite3.Connection) -> list[Row]:
+        if (found := policy(database, self.path)) != (self.budget, self.id):
+            raise LedgerFileError(
+                f"{self.path} is not the ledger that was opened: its id is {found[1]}, not {self.id}, or its total "
+                "is another"
+            )
+        rows = rows_of(database, self.path)
+        for problem in chain(rows, self.root, counted(database)):
             raise LedgerFileError(f"the ledger {self.path} is damaged: {problem}; see dpspectral ledger verify")
         return rows
 
-    def _chain(self, rows: list[Row], counted: int) -> Iterator[str]:
-        """What is wrong with the chain of digests. `counted` entries were once written: the last ones may be gone."""
-        before = self._root()
-        for place, row in enumerate(rows, 1):
-            if row.number != place:
-                yield f"entry {place} is missing"
-                return
-            if row.digest != _digest(before, row.number, row.time, row.release, row.cancels):
-                yield f"entry {place} was changed"
-            before = row.digest
-        if counted > len(rows):
-            yield f"entry {counted} is missing"
+    def _anchored(self, rows: Sequence[Row]) -> None:
+        if problem := self._anchor_problem(rows):
+            raise LedgerFileError(f"the ledger {self.path} is not up to date: {problem}")
 
-    def _written(self, database: sqlite3.Connection) -> list[Row]:
-        found = database.execute(
-            "SELECT number, time, what, protects, sensitivity, sigma, step, private, cancels, digest FROM releases "
-            "ORDER BY number"
-        )
-        try:
-            return [
-                Row(number, made, Release(what, protects, sensitivity, sigma, step, bool(private)), cancels, digest)
-                for number, made, what, protects, sensitivity, sigma, step, private, cancels, digest in found
-            ]
-        except (TypeError, ValueError) as error:
-            raise LedgerFileError(f"the ledger {self.path} is damaged: {error}") from error
+    def _anchor_problem(self, rows: Sequence[Row]) -> str | None:
+        place = anchor_of([row.entry for row in rows])
+        return None if place is None else Anchor.read(place).problem(self.id, [self.root, *(r.digest for r in rows)])
 
-    def append(self, release: Release, check: Callable[[list[Release]], None]) -> int:
-        """Write the release down if `check` accepts the entries there are."""
-        with self._transaction(write=True) as database:
-            rows = self._rows(database)
-            check([row.release for row in _standing(rows)])
-            return self._insert(database, rows, release, None)
-
-    def cancel(self, number: int) -> None:
-        """A further entry says that this one did not happen."""
-        with self._transaction(write=True) as database:
-            rows = self._rows(database)
-            (row,) = [row for row in _standing(rows) if row.number == number]
-            self._insert(database, rows, row.release, number)
-
-    def _insert(self, database: sqlite3.Connection, rows: list[Row], release: Release, cancels: int | None) -> int:
-        number = 1 + (rows[-1].number if rows else 0)
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        before = rows[-1].digest if rows else self._root()
-        values = (
-            number, now, release.what, release.protects, release.sensitivity, release.sigma, release.step,
-            int(release.private), cancels, _digest(before, number, now, release, cancels),
-        )  # fmt: skip
-        database.execute("INSERT INTO releases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-        database.execute(f"PRAGMA user_version = {number}")  # a number of the file itself, for `_counted`
-        return number
-
-    def _root(self) -> str:
-        return hashlib.sha256(f"{_FORMAT} {self.budget.epsilon!r} {self.budget.delta!r}".encode()).hexdigest()
+    @property
+    def root(self) -> str:
+        """What the first entry's digest goes on from."""
+        text = f"{FORMAT} {self.id} {self.budget.epsilon!r} {self.budget.delta!r}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def problems(self) -> list[str]:
         """What is wrong with the file; nothing, if it is sound."""
         found = []
-        with self._transaction() as database:
-            sound = database.execute("PRAGMA integrity_check").fetchone()[0]
-            if sound != "ok":
-                found.append(f"the database is damaged: {sound}")
-            rows, counted = self._written(database), _counted(database)
-        found += self._chain(rows, counted)
-        spent = math.sqrt(math.fsum(row.release.mu**2 for row in _standing(rows)))
+        with held(self.path):
+            with self.transaction() as database:
+                sound = database.execute("PRAGMA integrity_check").fetchone()[0]
+                if sound != "ok":
+                    found.append(f"the database is damaged: {sound}")
+                rows, written = rows_of(database, self.path), counted(database)
+            try:
+                behind = self._anchor_problem(rows)
+            except LedgerFileError as error:
+                behind = str(error)
+        found += chain(rows, self.root, written)
+        content = [row.entry for row in rows]
+        spent = entries.committed(content)
         if spent > self.budget.mu * (1 + 1e-9):
             found.append(f"mu={spent:.6g} was spent, the policy allows {self.budget.mu:.6g}")
-        if len({row.release.protects for row in rows}) > 1:
+        if len({entry.release.protects for entry in content if entry.release and entry.release.protects}) > 1:
             found.append("entries about more than one neighbouring relation")
-        return found
+        return found if behind is None else [*found, behind]
+
+    # ---- writing
+
+    def append(self, draft: Draft, check: Callable[[list[Entry]], None]) -> int:
+        """Write the entry down if `check` accepts those there are at that moment; returns its number."""
+
+        def checked(content: list[Entry]) -> Draft:
+            check(content)
+            return draft
+
+        return self._append(checked)
+
+    def _append(self, make: Callable[[list[Entry]], Draft], *, behind: bool = False) -> int:
+        """`behind`: the anchor may know more than this file, because that is what is being put right."""
+        with ExitStack() as locks:
+            locks.enter_context(held(self.path))
+            with self.transaction(write=True) as database:
+                rows = self._sound(database)
+                content = [row.entry for row in rows]
+                draft = make(content)
+                made = draft.entry(1 + len(rows))
+                place = Path(draft.what) if draft.kind is Kind.ANCHOR else anchor_of(content)
+                if place is not None:
+                    locks.enter_context(anchor.locked(place))
+                    if not behind:
+                        self._anchored(rows)
+                digest = digest_of(rows[-1].digest if rows else self.root, made)
+                insert(database, Row(made, digest))
+            if place is not None:  # committed by now, and nothing was released yet
+                Anchor(self.id, made.number, digest, entries.committed([*content, made])).write(place)
+        return made.number
+
+    def anchor_at(self, place: Path, *, lost: bool = False) -> None:
+        """Keep the counter there from now on. `lost`: the one before is gone, and its word with it."""
+        target = place.resolve()
+        if target.exists():
+            raise LedgerFileError(f"{place} exists; an anchor is a file of its own, in another place than the ledger")
+        if not target.parent.is_dir():
+            raise LedgerFileError(f"cannot keep an anchor at {place}: its folder does not exist")
+        if not lost:
+            self.entries()  # in step with the anchor there was
+        self._append(lambda _: Draft(Kind.ANCHOR, str(target)), behind=True)
+
+    def record(self, what: str, mu: float | None) -> tuple[float, int]:
+        """Write down what was spent outside of this file: at least what its anchor has seen. Returns μ and number."""
+        noted = 0.0
+
+        def make(content: list[Entry]) -> Draft:
+            nonlocal noted
+            place = anchor_of(content)
+            seen = 0.0
+            if place is not None and (known := Anchor.read(place)).ledger == self.id:
+                seen = max(known.mu**2 - entries.committed(content) ** 2, 0.0) ** 0.5
+            noted = seen if mu is None else mu
+            if noted < seen * (1 - 1e-9):
+                raise LedgerFileError(f"the anchor has seen mu={seen:.6g} that this file lacks; that is the least")
+            if noted == 0 and (place is None or mu is not None):
+                raise LedgerFileError("say how much was spent (--epsilon): there is no anchor that knows more")
+            relation = entries.relation(content) or ""
+            return Draft(Kind.SPENT, what, Release(what, relation, noted, 1.0) if noted else None)
+
+        number = self._append(make, behind=True)
+        return noted, number
 
 
-def _counted(database: sqlite3.Connection) -> int:
+def policy(database: sqlite3.Connection, path: Path) -> tuple[Budget, str]:
+    """The total of a ledger, and its id."""
+    try:
+        (version,) = database.execute("SELECT format FROM policy").fetchone() or (None,)
+    except sqlite3.OperationalError:
+        version = None
+    if version is None:
+        raise LedgerFileError(f"{path} is not a ledger")
+    if version == 1:
+        raise LedgerFileError(f"the ledger {path} is of version 0.1.0: dpspectral ledger upgrade {path}")
+    if version != FORMAT:
+        raise LedgerFileError(f"the ledger {path} has format {version}, this version reads {FORMAT}")
+    found = database.execute("SELECT epsilon, delta, id FROM policy").fetchone()
+    try:
+        return Budget(found[0], found[1]), str(found[2])
+    except (TypeError, ValueError) as error:
+        raise LedgerFileError(f"the ledger {path} is damaged: {error}") from error
+
+
+def rows_of(database: sqlite3.Connection, path: Path) -> list[Row]:
+    try:
+        found = database.execute(f"SELECT {_COLUMNS} FROM releases ORDER BY number")
+        return [_row(*values) for values in found]
+    except (TypeError, ValueError) as error:
+        raise LedgerFileError(f"the ledger {path} is damaged: {error}") from error
+
+
+def _row(
+    number: int, time: str, kind: str, what: str, protects: str | None, sensitivity: float, sigma: float, step: float,
+    private: int, run: str, label: str, refers: int | None, digest: str,
+) -> Row:  # fmt: skip
+    release = None if protects is None else Release(what, protects, sensitivity, sigma, step, bool(private))
+    return Row(Entry(number, time, Kind(kind), what, release, run, label, refers), digest)
+
+
+def insert(database: sqlite3.Connection, row: Row) -> None:
+    entry, of = row.entry, row.entry.release
+    release = (None,) * 5 if of is None else (of.protects, of.sensitivity, of.sigma, of.step, int(of.private))
+    values = (
+        entry.number, entry.time, str(entry.kind), entry.what, *release, entry.run, entry.label, entry.refers,
+        row.digest,
+    )  # fmt: skip
+    database.execute(f"INSERT INTO releases ({_COLUMNS}) VALUES ({', '.join('?' * 13)})", values)
+    database.execute(f"PRAGMA user_version = {entry.number}")  # a number of the file itself, for `counted`
+
+
+def chain(rows: Sequence[Row], root: str, written: int) -> Iterator[str]:
+    """What is wrong with the chain of digests. So many entries were once `written`: the last ones may be gone."""
+    before = root
+    for place, row in enumerate(rows, 1):
+        if row.entry.number != place:
+            yield f"entry {place} is missing"
+            return
+        if row.digest != digest_of(before, row.entry):
+            yield f"entry {place} was changed"
+        before = row.digest
+    if written > len(rows):
+        yield f"entry {written} is missing"
+    elif written < len(rows):
+        yield f"entry {len(rows)} was only written in part"
+
+
+def counted(database: sqlite3.Connection) -> int:
     """How many entries were ever written."""
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _into_wal(database: sqlite3.Connection) -> None:
-    """The journal that readers and a writer can share; another process may be doing the same at this moment."""
-    for attempt in range(100):
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError:
-            if attempt == 99:
-                raise
-            time.sleep(0.02)
+def anchor_of(content: Sequence[Entry]) -> Path | None:
+    """Where the anchor is: what the last entry about it says."""
+    return next((Path(entry.what) for entry in reversed(content) if entry.kind is Kind.ANCHOR), None)
 
 
-def _standing(rows: list[Row]) -> list[Row]:
-    cancelled = {row.cancels for row in rows}
-    return [row for row in rows if row.cancels is None and row.number not in cancelled]
-
-
-def _digest(before: str, number: int, made: str, release: Release, cancels: int | None) -> str:
-    content = json.dumps([before, number, made, asdict(release), cancels], sort_keys=True)
+def digest_of(before: str, entry: Entry) -> str:
+    content = json.dumps([before, asdict(entry)], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -162,6 +162,11 @@ def _warnings(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str
         )
     if not summary.get("own_budget", True) and together > 0.9 * ledger["budget"]["mu"]:
         found.append(f"The ledger of this data set is nearly empty: ε = {ledger['spent']['epsilon']:.4g} is spent.")
+    if ledger.get("lasting") and not ledger.get("anchored"):
+        found.append(
+            "The ledger has no anchor: if its file were restored from a backup, nobody would notice, and what was "
+            "spent since would be forgotten (dpspectral ledger anchor)."
+        )
     if summary.get("items_from") == "from-data":
         found.append(
             "The list of items was read off the data and declared public: that an item occurs at all is not protected, "

@@ -18,6 +18,7 @@ not_private_seed = 7            # reproducible noise: for tests only
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from dpspectral.parties.party import Party
 from dpspectral.parties.question import Question
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.queries import Product
@@ -129,6 +130,7 @@ class PolicyParty(Party):
 
     def __init__(self, data: Any, policy: Policy, ledger: Ledger, noise: NotPrivate | None = None) -> None:
         super().__init__(data, policy.unit, ledger=ledger, noise=noise)
+        self._lasting = ledger
         self.policy = policy
 
     def _agree(self, asked: Question) -> None:
@@ -149,3 +151,12 @@ class PolicyParty(Party):
             super()._agree(asked)  # unit and items
         except ValueError as error:
             raise NotAllowed(f"unit or items: {error}") from error
+
+    def _charge(self, asked: Question, release: Release) -> int:
+        """All questions of a run together stay within the policy, however many there are."""
+        limit = min(self.policy.budget.mu, asked.budget.mu)
+        run = getattr(asked.setup, "run", b"").hex()
+        spent = math.hypot(self._lasting.spent_by(run), release.mu)
+        if spent > limit * (1 + 1e-9):
+            raise NotAllowed(f"epsilon: this run would spend mu={spent:g} in all, the policy allows {limit:g}")
+        return self._lasting.charge(release, run=run, label="Flower", limit=limit * (1 + 1e-9))

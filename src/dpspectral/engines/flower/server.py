@@ -6,6 +6,7 @@ Settings come from the run's config (`flwr run --run-config`, or `[tool.flwr.app
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dpspectral.parties.journal import Journal
 from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.units import Unit
 from dpspectral.recsys.tables import read_catalogue
 
 LOG = logging.getLogger("dpspectral.flower")
@@ -47,6 +49,17 @@ def run(grid: Grid, config: dict[str, Any]) -> None:
     journal = Journal(Path(str(config["state"])), lasting) if "state" in config else None
     if journal is None and lasting is not None:
         raise ValueError("a ledger goes with a state folder, where opened sums are kept: state=...")
+    with ExitStack() as reserved:
+        if journal is not None and lasting is not None:  # the same reservation when the run goes on after a crash
+            account = lasting.reserve(unit.relation, budget.mu, label=out.name, run=journal.name)
+            journal.ledger = reserved.enter_context(account)
+        _decompose(grid, config, names, unit, ledger, journal)
+
+
+def _decompose(
+    grid: Grid, config: dict[str, Any], names: list[str], unit: Unit, ledger: Ledger, journal: Journal | None
+) -> None:
+    items, out, budget = Path(str(config["items"])), Path(str(config["out"])), ledger.budget
     seed = int(config["random-state"]) if "random-state" in config else journal.seed() if journal else None
     parties, patience = int(config["parties"]), float(config.get("patience", 600.0))
     nodes = wait_for_nodes(grid, parties, patience)

@@ -8,6 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+
 CONFIG = "DPSPECTRAL_FLOWER_CONFIG"  # a file with the run's settings, for nodes that a simulation starts
 
 
@@ -19,6 +22,11 @@ def settings(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def party_ledger(folder: Path, part: int) -> Path:
+    """Where a simulated party keeps its ledger."""
+    return folder / f"party-{part}.ledger"
+
+
 def simulate(config: dict[str, Any], folder: Path) -> None:
     """Run ServerApp and ClientApps with these settings; what parties keep lies in `folder`."""
     try:
@@ -28,6 +36,9 @@ def simulate(config: dict[str, Any], folder: Path) -> None:
     from dpspectral.engines.flower.client import app as client_app
     from dpspectral.engines.flower.server import app as server_app
 
+    total = Budget(float(config["epsilon"]), float(config["delta"]))
+    for part in range(int(config["parties"])):  # here and not by a node: what opens a ledger never makes one
+        Ledger.create(party_ledger(folder, part), total)
     logging.getLogger("flwr").setLevel(logging.ERROR)
     file = folder / "settings.json"
     file.write_text(json.dumps({**config, "folder": str(folder)}))

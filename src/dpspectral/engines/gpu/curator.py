@@ -1,7 +1,7 @@
 """A curator whose rows are on a GPU. The host draws random bits while the product runs.
 
-Neighbours, sensitivity and ledger entry are the curator's: the sum is complete, then it is charged, then noise is added
-on the GPU, and nothing of it is seen before. If the product fails, nothing was charged.
+Neighbours, sensitivity and ledger entry are the curator's: the sum is charged, computed, and noise is added on the GPU;
+nothing of it is seen before. If the product fails, the charge is taken back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dpspectral.engines.gpu.algebra import GpuAlgebra
 from dpspectral.engines.gpu.noise import Bits
 from dpspectral.engines.gpu.rows import GpuRows
 from dpspectral.linalg.operators import Progress, silent
-from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.ledger import Account, charged
 from dpspectral.queries import Product, Query
 from dpspectral.source import Answer, Curator
 
@@ -34,16 +34,20 @@ class GpuCurator(Curator):
         super().__init__(data, unit, **options)
         self.algebra = GpuAlgebra(data.device)
 
-    def release(self, query: Query, mu: float, ledger: Ledger, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
         if not isinstance(query, Product):
             return super().release(query, mu, ledger, what, progress)
         entry = query.entry(what, mu, self.noise.private)
-        total = self.data.product(query)  # begun, not finished
-        bits = Bits(self.noise, total.numel(), self.data.device)
+        with charged(ledger, entry):
+            total = self.data.product(query)  # begun, not finished
+            bits = Bits(self.noise, total.numel(), self.data.device)
+            try:
+                if total.is_cuda:
+                    torch.cuda.synchronize(total.device)  # it may fail until here
+            except BaseException:
+                bits.discard()
+                raise
         try:
-            if total.is_cuda:
-                torch.cuda.synchronize(total.device)  # it may fail until here
-            ledger.charge(entry)
             bits.add(entry.sigma, total)
         finally:
             bits.discard()

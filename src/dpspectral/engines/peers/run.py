@@ -20,7 +20,7 @@ from dpspectral.parties.peers.peer import Peer
 from dpspectral.parties.peers.source import PeerSums, as_bytes, charging, from_bytes
 from dpspectral.parties.question import Question
 from dpspectral.power import Result
-from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.ledger import Account, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit
 from dpspectral.recsys import datasets
@@ -65,7 +65,7 @@ class OnePeer(PeerSums):
         return int.from_bytes(self._peer.run[:4], "big")
 
     def _sum(
-        self, question: Question, content: bytes, entry: Release, ledger: Ledger, progress: Progress
+        self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
         charged = charging(entry, ledger)
         self._asked[0] += 1
@@ -91,15 +91,26 @@ def load_party(config: Config) -> Party:
     if not config.ledger.exists():
         raise ValueError(f"there is no ledger {config.ledger}: dpspectral ledger create {config.ledger} ...")
     noise = None if config.seed is None else NotPrivate(config.seed)
-    party = Party(table.matrix, config.unit, ledger=Ledger.open(config.ledger), noise=noise)
-    assert party.ledger is not None
-    party.ledger.require(config.unit.relation, config.budget.mu)  # all of the run fits, or it is not begun
-    return party
+    return Party(table.matrix, config.unit, ledger=Ledger.open(config.ledger), noise=noise)
 
 
 def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[[Result, OnePeer], None]) -> None:
     """Meet the others, compute the basis with them, save it, and stay until they have it too."""
     secret, party = read_key(config.key), load_party(config)
+    assert isinstance(party.ledger, Ledger)
+    # All of the run fits, or it is not begun.
+    with party.ledger.reserve(config.unit.relation, config.budget.mu, label=config.out.name) as account:
+        party.ledger = account
+        _run_peer(config, secret, party, tell, save)
+
+
+def _run_peer(
+    config: Config,
+    secret: bytes,
+    party: Party,
+    tell: Callable[[str, float], None],
+    save: Callable[[Result, OnePeer], None],
+) -> None:
     background = Background()
 
     async def open_peer() -> tuple[Peer, Transport]:

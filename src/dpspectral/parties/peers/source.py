@@ -26,7 +26,7 @@ from dpspectral.parties.peers.peer import Peer
 from dpspectral.parties.peers.setup import PeerSetup
 from dpspectral.parties.question import Question
 from dpspectral.parties.source import Parties, same_kind
-from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.ledger import Account, Release
 
 DEGREE = 20
 
@@ -154,7 +154,7 @@ class Peers(PeerSums):
         return dict(self._network.gone)
 
     def _sum(
-        self, question: Question, content: bytes, entry: Release, ledger: Ledger, progress: Progress
+        self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
         network, charged = self._network, charging(entry, ledger)
         network.start()
@@ -190,7 +190,7 @@ class Peers(PeerSums):
 class charging:  # noqa: N801 (used as a function)
     """Called with the number of an attempt by everybody who takes part in it: charges the ledger once for each."""
 
-    def __init__(self, entry: Release, ledger: Ledger) -> None:
+    def __init__(self, entry: Release, ledger: Account) -> None:
         self._entry, self._ledger = entry, ledger
         self._charged: dict[int, int] = {}
 

@@ -23,7 +23,7 @@ from dpspectral.parties.secure_sum.messages import Aborted, Setup
 from dpspectral.parties.secure_sum.network import Network, Traffic
 from dpspectral.parties.source import Parties, same_kind
 from dpspectral.privacy import checks
-from dpspectral.privacy.ledger import Ledger, Release
+from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
 
@@ -120,7 +120,7 @@ class SecureSum(Parties):
         return self._network.traffic
 
     def _sum(
-        self, question: Question, content: bytes, entry: Release, ledger: Ledger, progress: Progress
+        self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
         stages = {"masked": 0.0, "confirm": 0.8, "unmask": 0.9}
 

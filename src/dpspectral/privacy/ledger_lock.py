@@ -1,0 +1,122 @@
+"""One writer at a time, per file and not per name, on one host.
+
+SQLite locks the file it opens, but finds its journal by name: a second hard link, or the same file mounted in a second
+place, has another name and so another journal. The lock here belongs to the file itself (flock on its inode), is taken
+for every look at the ledger, and files that cannot be locked so are refused: those with several links, and those on a
+network file system, where two hosts may not see each other's locks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover (not on this system: SQLite's own locks remain)
+    fcntl = None  # type: ignore[assignment]
+
+PATIENCE = 60.0  # seconds to wait for another process to finish its charge
+_PAUSE, _MOMENT = 0.002, 0.1
+_NETWORK = {
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "lustre", "gpfs", "beegfs", "glusterfs",
+    "ocfs2", "gfs2", "orangefs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse",
+    "fuse.rclone", "fuse.goofys", "fuse.juicefs", "fuse.smbnetfs", "fuse.davfs2", "davfs",
+}  # fmt: skip
+_MOUNTS = Path("/proc/self/mountinfo")
+
+
+class LedgerFileError(ValueError):
+    """The file is not a ledger, or not the one that was meant, or not one that can be trusted."""
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Nobody else looks at the file meanwhile, whatever name they know it by."""
+    handle = _locked(path)
+    try:
+        if os.fstat(handle).st_nlink > 1:
+            time.sleep(_MOMENT)  # a ledger that is just being made has two names for a moment
+        check_place(path, os.fstat(handle))
+        yield
+    finally:
+        os.close(handle)  # and with it the lock; whoever dies gives it up too
+
+
+def _locked(path: Path) -> int:
+    while True:
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise LedgerFileError(
+                f"there is no ledger {path}: Ledger.create(path, budget) or `dpspectral ledger create` makes one, once"
+            ) from None
+        except OSError as error:
+            raise LedgerFileError(f"the ledger {path} cannot be used: {error.strerror}") from error
+        try:
+            wait_for(handle, f"the ledger {path}")
+            if os.path.samestat(os.stat(path), os.fstat(handle)):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # another file has taken this name while we waited
+
+
+def wait_for(handle: int, what: str) -> None:
+    """Take the lock of an open file, once nobody else has it."""
+    if fcntl is None:  # pragma: no cover
+        return
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise LedgerFileError(f"{what} has been in use by another process for {PATIENCE:g} seconds") from None
+            time.sleep(_PAUSE)
+
+
+def check_place(path: Path, found: os.stat_result) -> None:
+    """Refuse a file whose lock would not be everybody's."""
+    if not stat.S_ISREG(found.st_mode):
+        raise LedgerFileError(f"the ledger {path} is not a regular file")
+    if found.st_nlink > 1:
+        raise LedgerFileError(
+            f"the ledger {path} has {found.st_nlink} hard links: under two names it would be two budgets; "
+            "remove all links but one (a symbolic link is fine)"
+        )
+    if found.st_size == 0:
+        raise LedgerFileError(f"the ledger {path} is damaged: it is empty (0 bytes). Restore it from a backup")
+    check_host(path, found.st_dev)
+
+
+def check_host(path: Path, device: int) -> None:
+    """Refuse a network file system."""
+    kind = file_system(device)
+    if kind in _NETWORK:
+        raise LedgerFileError(
+            f"the ledger {path} is on a network file system ({kind}), where other hosts may not see its lock: a ledger "
+            "belongs to one host; keep it on a local disk"
+        )
+
+
+def file_system(device: int) -> str | None:
+    """The name of the file system with this device number, where the system tells."""
+    try:
+        lines = _MOUNTS.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        fields = line.split()
+        if len(fields) > 4 and fields[2] == wanted and "-" in fields:
+            return fields[fields.index("-") + 1]
+    return None
