@@ -382,7 +382,7 @@ def misdirected(room, stage, party, content, to_server):
     """Whole frames of another protocol, version, kind, run, party or round."""
     setup, asks = room.setup, stage == "masked" and not to_server
     yield resealed(content, 0, b"dpsx")
-    yield from (resealed(content, 4, bytes([version])) for version in (0, 2, 255))
+    yield from (resealed(content, 4, bytes([version])) for version in (0, 1, 255))
     yield from (resealed(content, KIND, bytes([kind])) for kind in range(12) if kind != content[KIND])
     yield resealed(content, RUN, bytes(16))
     yield resealed(content, RUN, keys.digest(setup.run)[:16])

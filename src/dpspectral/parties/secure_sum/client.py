@@ -2,7 +2,8 @@
 
 Each stage takes one message and gives one answer. A message that does not fit is refused and changes nothing; what
 looks like foul play stops the client for good. It never gives both shares of one party, never answers a round twice,
-and never goes on below the threshold.
+and never goes on below the threshold. Its masks depend on all it was asked, so only answers to the same question, from
+the same list of parties, cancel each other's.
 """
 
 from __future__ import annotations
@@ -207,27 +208,27 @@ class Client:
         if self.party not in present:
             raise Refused("this party is not asked")
         self._check_present(present)
-        vector, bits, receipt = self._holder.answer(bytes(question), self.setup)
         number = frame.round
+        view = asked_view(self.setup, number, bytes(frame.body))
+        vector, bits, receipt = self._holder.answer(bytes(question), self.setup)
         try:
-            content = ring.packed(self._masked(ring.encoded(vector, bits), number, present), bits)
+            content = ring.packed(self._masked(ring.encoded(vector, bits), number, present, view), bits)
         except ValueError:
             self._holder.withdraw(receipt)
             raise Refused("a neighbour's key that nobody can use") from None
         # Nothing can fail from here on: the round has begun, and this is its only answer.
-        self._receipt = receipt
+        self._receipt, self._view = receipt, view
         self._round, self._present, self._awaits = number, present, Kind.SURVIVORS
         for past in [r for r in self._secrets if r < number]:
             del self._secrets[past]
-        self._view = asked_view(self.setup, number, bytes(frame.body))
         return self._frame(Kind.MASKED, content)
 
-    def _masked(self, elements: ring.Words, number: int, present: frozenset[int]) -> ring.Words:
+    def _masked(self, elements: ring.Words, number: int, present: frozenset[int], view: bytes) -> ring.Words:
         own = self._secrets[number]
-        ring.add_mask(elements, keys.derived(own.self_mask, purpose(b"self", self.setup, number)), 1)
+        ring.add_mask(elements, keys.derived(own.self_mask, purpose(b"self", view)), 1)
         others = [other for other in self._neighbours if other in present]
         publics = [self._mask_keys[other][number] for other in others]
-        common = keys.agreed(own.mask_key, publics, purpose(b"pair", self.setup, number))
+        common = keys.agreed(own.mask_key, publics, purpose(b"pair", view))
         for other, key in zip(others, common, strict=True):
             ring.add_mask(elements, key, 1 if self.party < other else -1)
         return elements
@@ -271,9 +272,13 @@ class Client:
         return self._frame(Kind.UNMASK, table(given))
 
 
-def purpose(what: bytes, setup: Setup, number: int) -> bytes:
-    """What a mask is for: its use, the run and the round."""
-    return what + setup.run + struct.pack(">I", number)
+def purpose(what: bytes, view: bytes) -> bytes:
+    """What a mask is for: its use, and what was asked (`asked_view`).
+
+    Two parties that were not asked the same, or not among the same parties, derive different masks from their common
+    key. A server that asks one party something and the others nothing gets random numbers.
+    """
+    return what + view
 
 
 def bundle_bytes(setup: Setup) -> int:
@@ -282,7 +287,7 @@ def bundle_bytes(setup: Setup) -> int:
 
 
 def asked_view(setup: Setup, number: int, asked: bytes) -> bytes:
-    """A digest of what a party was asked, and who else was."""
+    """A digest of what a party was asked, in which run and round, and who else was."""
     return keys.digest(setup.fingerprint + b"view" + struct.pack(">I", number) + keys.digest(asked))
 
 
