@@ -16,7 +16,7 @@ from dpspectral.parties.holder import Holder
 from dpspectral.parties.secure_sum.client import Client, Secrets
 from dpspectral.parties.secure_sum.messages import Kind, Refused, Setup
 
-_FORMAT = 1
+_FORMAT = 2  # 1 kept the shares of all rounds, and the keys they were sealed with
 
 
 def dump(client: Client) -> bytes:
@@ -30,9 +30,9 @@ def dump(client: Client) -> bytes:
             "pen": client._pen.hex(),
             "secrets": {r: [own.mask_key.hex(), own.self_mask.hex()] for r, own in client._secrets.items()},
             "mask_keys": {other: [key.hex() for key in found] for other, found in client._mask_keys.items()},
-            "seals": {other: {k.decode(): v.hex() for k, v in found.items()} for other, found in client._seals.items()},
+            "seals": {other: key.hex() for other, key in client._seals.items()},
             "signers": {other: key.hex() for other, key in client._signers.items()},
-            "held": {other: content.hex() for other, content in client._held.items()},
+            "held": {r: {other: found.hex() for other, found in held.items()} for r, held in client._held.items()},
             "present": sorted(client._present),
             "survivors": sorted(client._survivors),
             "round": client._round,
@@ -54,11 +54,11 @@ def load(content: bytes, setup: Setup, party: int, holder: Holder) -> Client:
         client._envelope, client._pen = bytes.fromhex(found["envelope"]), bytes.fromhex(found["pen"])
         client._secrets = {int(r): Secrets(*map(bytes.fromhex, own)) for r, own in found["secrets"].items()}
         client._mask_keys = {int(o): [bytes.fromhex(key) for key in keys] for o, keys in found["mask_keys"].items()}
-        client._seals = {
-            int(o): {k.encode(): bytes.fromhex(v) for k, v in keys.items()} for o, keys in found["seals"].items()
-        }
+        client._seals = {int(o): bytes.fromhex(key) for o, key in found["seals"].items()}
         client._signers = {int(o): bytes.fromhex(key) for o, key in found["signers"].items()}
-        client._held = {int(o): bytes.fromhex(held) for o, held in found["held"].items()}
+        client._held = {
+            int(r): {int(o): bytes.fromhex(share) for o, share in held.items()} for r, held in found["held"].items()
+        }
         client._present, client._survivors = frozenset(found["present"]), frozenset(found["survivors"])
         client._round, client._stopped = found["round"], found["stopped"]
         client._awaits = None if found["awaits"] is None else Kind(found["awaits"])
