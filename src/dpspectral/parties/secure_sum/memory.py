@@ -1,8 +1,9 @@
 """A client between two messages, as bytes: for engines that start a new process for every message.
 
 The bytes hold the party's secrets. They belong where the party's data is, in the engine's node state or a file that
-only the party can read, and nowhere else. Whoever loads an old copy could make a party answer twice: an engine must
-keep the last one only, and `Answered` makes sure of it on disk.
+only the party can read, and nowhere else. Whoever loads an old copy could make a party answer a message twice, and two
+different answers (the shares of two lists of survivors, say) open more than one: an engine must keep the last copy
+only, and `Answered` makes sure of it on disk. Its markers must not lie where a backup is put back.
 """
 
 from __future__ import annotations
@@ -71,21 +72,32 @@ def load(content: bytes, setup: Setup, party: int, holder: Holder) -> Client:
 
 
 class Answered:
-    """Which rounds a party has begun to answer, one empty file each: no copy of its memory can begin one twice."""
+    """Which stages a party has begun to answer, an empty file for each run, round and stage.
+
+    A file can be created once, so no copy of the party's memory, and no second process, gets through a stage again.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _flush(folder.parent)
 
-    def begin(self, setup: Setup, number: int) -> None:
-        """Raise if this round of this run was begun before, by whatever process; on disk before this returns."""
-        path = self.folder / f"{setup.run.hex()}-{number}"
+    def begin(self, setup: Setup, number: int, stage: str) -> None:
+        """Raise if this stage was begun before, by whatever process; on disk before this returns."""
+        path = self.folder / f"{setup.run.hex()}-{number}-{stage}"
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
-            raise Refused(f"round {number} of this run was answered before") from None
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            raise Refused(f"{stage} of round {number} of this run was answered before") from None
+        _flush(path)
+        _flush(self.folder)
+
+
+def _flush(path: Path) -> None:
+    """To the disk, whatever it is."""
+    found = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(found)
+    finally:
+        os.close(found)
