@@ -85,7 +85,10 @@ class Query(ABC):
         """No number of the sum over so many users is larger in size."""
 
     def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
-        """The sum over some rows, which the unit has checked. Options (threads, block_rows) do not change it."""
+        """The sum over some rows, which the unit has checked. Options (threads, block_rows) do not change it.
+
+        With `modulus=b` it is right modulo 2^b and never refused because of the rows: for parties.
+        """
         if isinstance(rows, Rows):
             return rows.evaluate(self, progress, **options)
         return self.over(rows, progress, **options)
@@ -190,7 +193,7 @@ class Popularity(_ByDegree):
         return (self.n,)
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        return BinaryGram(rows, self.rounding.table).column_sums()
+        return BinaryGram(rows, self.rounding.table, modulus=options.get("modulus")).column_sums()
 
 
 class _Total(_ByDegree):
@@ -201,7 +204,7 @@ class _Total(_ByDegree):
         return (1,)
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        return np.array([BinaryGram(rows, self.rounding.table).weight_sum()])
+        return np.array([BinaryGram(rows, self.rounding.table, modulus=options.get("modulus")).weight_sum()])
 
 
 class RootDegrees(_Total):

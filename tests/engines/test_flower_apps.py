@@ -1,6 +1,7 @@
 """The Flower apps with a grid of this process: real records, contexts and messages, no network."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,18 @@ pytest.importorskip("flwr", reason="needs the extra dpspectral[flower]")
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum, decompose
+from dpspectral.engines.catalogue import catalogue_digest
 from dpspectral.engines.flower import client, server
-from dpspectral.engines.flower.network import wait_for_nodes
+from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
 from dpspectral.engines.flower.record import NAME, Envelope, answer_of
-from dpspectral.parties import ring
-from dpspectral.parties.question import decode
-from dpspectral.parties.secure_sum.messages import Aborted, Refused, Setup
+from dpspectral.parties import keys, ring
+from dpspectral.parties.question import Question, decode
+from dpspectral.parties.secure_sum import memory, shamir
+from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK
+from dpspectral.parties.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, table
+from dpspectral.parties.secure_sum.messages import entries as records
+from dpspectral.parties.secure_sum.server import Wave
+from dpspectral.queries import Popularity
 
 PARTIES, ITEMS, SEED = 5, 80, 3
 
@@ -146,6 +153,30 @@ def test_no_message_holds_raw_data_or_an_unmasked_vector(folder, monkeypatch):
     assert all(len(message) > 300 for message in masked)
 
 
+def test_nothing_but_its_answer_leaves_a_party(folder, monkeypatch, caplog):
+    """No time, and no size that depends on its rows: party 0 has a hundred times the others' interactions."""
+    rows = np.load(folder / "party0" / "rows.npz")
+    more = {name: np.concatenate([found, *(found for _ in range(99))]) for name, found in rows.items()}
+    more["user"] = np.concatenate([rows["user"] + 1000 * copies for copies in range(100)])
+    np.savez(folder / "party0" / "rows.npz", **more)
+    real, sizes, grid = client.answer, {}, Grid(folder)
+
+    def watched(message, context):
+        found, asked = real(message, context), Envelope.decode(message.content)
+        assert list(found.content) == [NAME]
+        assert set(found.content[NAME]) == {"answer", "answered", "reason"}
+        sizes.setdefault((asked.stage, asked.message[26:30]), set()).add(len(found.content[NAME]["answer"]))
+        return found
+
+    monkeypatch.setattr(client, "answer", watched)
+    with caplog.at_level("INFO", logger="dpspectral.flower"):
+        server.run(grid, config(folder))
+    assert len(sizes) == 3 + 2 * 3
+    assert all(len(found) == 1 for found in sizes.values())
+    assert "MB (mean)" in caplog.text
+    assert "computed" not in caplog.text
+
+
 def test_every_message_again_is_refused(folder):
     grid = Grid(folder)
     server.run(grid, config(folder))
@@ -156,25 +187,108 @@ def test_every_message_again_is_refused(folder):
     assert entries(folder) == before
 
 
-def test_an_old_state_cannot_answer_a_round_twice(folder):
-    """A node whose state was put back to before the question: its disk remembers."""
-    grid, states = Grid(folder), {}
+def other_message(stage, setup, message):
+    """Another one of the same stage that a client in the right state would answer, or None."""
+    body = message[30:-16]
+    if stage == "masked":
+        body += b"x"
+    elif stage == "confirm":
+        body = bitmap(set(range(PARTIES)) - {4}, PARTIES)
+    elif stage == "unmask":
+        body = table(dict(list(records(body, 64).items())[:-1]))
+    else:
+        return None
+    return Frame(Kind(message[5]), setup.run, 0, int.from_bytes(message[26:30], "big"), body).encode()
+
+
+def test_an_old_state_cannot_answer_a_stage_twice(folder):
+    """A node whose state is put back to what it was before each message: its disk remembers, whatever it is asked."""
+    grid, before = Grid(folder), []
     real = client.answer
 
     def remembering(message, context):
-        asked = Envelope.decode(message.content)
-        if asked.stage == "masked" and asked.party == 0:
-            states.setdefault("before", copy.deepcopy(context.state))
+        if Envelope.decode(message.content).party == 0:
+            before.append((message, copy.deepcopy(context.state)))
         return real(message, context)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "answer", remembering)
         server.run(grid, config(folder))
-    message = next(message for stage, party, message in grid.seen if (stage, party) == ("masked", 0))
-    context = grid.contexts[message.metadata.dst_node_id]
-    context.state = states["before"]
-    assert answer_of(client.answer(message, context).content)[0] is None
+    assert len(before) == 3 + 2 * 3
+    for message, state in before:
+        asked = Envelope.decode(message.content)
+        other = other_message(asked.stage, asked.setup, asked.message)
+        for content in [asked.message, *([] if other is None else [other])]:
+            again = copy.deepcopy(message)
+            again.content = replace(asked, message=content).encode()
+            context = grid.contexts[message.metadata.dst_node_id]
+            context.state = copy.deepcopy(state)
+            assert answer_of(client.answer(again, context).content)[0] is None
     assert entries(folder) == [2] * PARTIES
+
+
+@pytest.mark.parametrize("marked", [{"masked"}, {"keys", "shares", "delivery", "masked", "confirm", "unmask"}])
+def test_old_states_of_all_nodes_do_not_open_both_secrets_of_a_party(folder, monkeypatch, marked):
+    """They are told that party 4 survived, put back, and told that it did not. A marker for the question alone (so in
+    version 0.1.0) lets the server have both of its secrets, and its answer lies open."""
+    real, opened = memory.Answered.begin, {}
+    monkeypatch.setattr(memory.Answered, "begin", lambda *given: real(*given) if given[-1] in marked else None)
+    grid = Grid(folder)
+    network = FlowerNetwork(
+        grid, grid.get_node_ids(), catalogue=catalogue_digest(folder / "items.txt"), collusion=1, drop_tolerance=1,
+        rounds=2, patience=5.0,
+    )  # fmt: skip
+    query = Popularity(Interaction(6), ITEMS, shares=network.setup.noise_shares)
+    asked = Question("popularity", query, 0.3, Budget(5, 1e-6), network.setup, 1000)
+    network.start()
+
+    def wave(stage, kind, body, parties=range(PARTIES - 1)):
+        messages = Wave(tuple(parties), lambda party: Frame(kind, network.setup.run, party, 0, body).encode())
+        return {party: found[30:-16] for party, found in network.exchange(stage, messages) if found is not None}
+
+    everybody = bitmap(range(PARTIES), PARTIES)
+    assert len(wave("masked", Kind.ASK, everybody + asked.encode(), range(PARTIES))) == PARTIES
+    old = {node: copy.deepcopy(context.state) for node, context in grid.contexts.items()}
+    for survivors in (everybody, bitmap(range(PARTIES - 1), PARTIES)):
+        for node, context in grid.contexts.items():
+            context.state = copy.deepcopy(old[node])
+        signatures = wave("confirm", Kind.SURVIVORS, survivors)
+        for party, body in wave("unmask", Kind.CONFIRMED, table(signatures)).items():
+            share = records(body, 34)[4]
+            opened.setdefault(share[0], {})[party + 1] = share[1:]
+    threshold = network.setup.graph.threshold
+    found = {kind: shamir.opened(dict(list(shares.items())[:threshold])) for kind, shares in opened.items()}
+    assert keys.digest(found[SELF_MASK]) == network.server._commitment(4, 0)
+    if len(marked) > 1:
+        assert MASK_KEY not in found
+    else:
+        assert keys.public_key(found[MASK_KEY]) == network.server._mask_key(4, 0)
+
+
+def test_damaged_or_misplaced_messages_leave_no_marker(folder):
+    """They cost nothing: the right message is answered afterwards."""
+    grid, real = Grid(folder), client.answer
+
+    def pestered(message, context):
+        asked = Envelope.decode(message.content)
+        if asked.stage != "keys":
+            wrong = [
+                replace(asked, message=asked.message[:-1] + bytes([asked.message[-1] ^ 1])),
+                replace(asked, message=b""),
+                replace(asked, stage="unmask" if asked.stage == "masked" else "masked"),
+                replace(asked, stage="anything"),
+                replace(asked, party=(asked.party + 1) % PARTIES),
+            ]
+            for one in wrong:
+                again = copy.deepcopy(message)
+                again.content = one.encode()
+                assert answer_of(real(again, context).content)[0] is None
+        return real(message, context)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "answer", pestered)
+        server.run(grid, config(folder))
+    assert (folder / "basis.npz").exists()
 
 
 def test_another_catalogue_or_a_stricter_policy_means_no_answer(folder):

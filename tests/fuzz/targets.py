@@ -257,7 +257,7 @@ def _flower_records() -> list[bytes]:
         "run": "r" * 16, "parties": 5, "collusion": 1, "drop-tolerance": 1, "rounds": 3, "seed": "s" * 32, "party": 2,
         "catalogue": "ab", "stage": "ask", "message": "hello",
     }  # fmt: skip
-    answer = {"answer": "x", "answered": True, "seconds": 0.5, "reason": ""}
+    answer = {"answer": "x", "answered": True, "reason": ""}
     return [json.dumps(found).encode() for found in (envelope, answer)]
 
 

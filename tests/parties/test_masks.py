@@ -12,7 +12,9 @@ import pytest
 from scipy.stats import chi2
 
 from dpspectral.parties import keys, ring
+from dpspectral.parties.secure_sum.client import asked_view, purpose
 from dpspectral.parties.secure_sum.local import LocalNetwork
+from dpspectral.parties.secure_sum.messages import bitmap
 
 
 class Fixed:
@@ -112,11 +114,11 @@ def test_real_masks_are_uniform_and_independent():
     network = LocalNetwork(holders, rounds=1, tamper=tamper)
     selves = [network.clients[party]._secrets[0].self_mask for party in range(5)]
     assert not network.sum(b"", size, bits).integers.any()
-    purpose = b"self" + network.setup.run + bytes(4)
+    used = purpose(b"self", asked_view(network.setup, 0, bitmap(range(5), 5)))
     opened = []
     for party in range(5):
         vector = sent[party].astype(np.uint32)
-        ring.add_mask(vector, keys.derived(selves[party], purpose), -1)
+        ring.add_mask(vector, keys.derived(selves[party], used), -1)
         opened.append(vector.astype(np.int64) % 8)
     assert not (sum(opened) % 8).any()
     vectors = [*sent.values(), *opened]

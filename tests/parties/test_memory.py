@@ -1,5 +1,6 @@
 """A client that is written down and read again between all messages behaves as one that was not."""
 
+import itertools
 import json
 
 import numpy as np
@@ -97,15 +98,16 @@ def test_memory_of_another_run_or_party_or_a_damaged_one_is_refused():
     assert json.loads(content)["party"] == 0
 
 
-def test_an_old_copy_cannot_answer_a_round_again(tmp_path):
+def test_an_old_copy_cannot_answer_a_stage_again(tmp_path):
     """The client itself would: only the disk knows."""
     setup = Setup(bytes(16), 4, 1, 0, 2, bytes(32))
     answered = Answered(tmp_path / "rounds")
-    answered.begin(setup, 0)
-    answered.begin(setup, 1)
-    for number in (0, 1):
+    places = list(itertools.product((0, 1), ("masked", "confirm", "unmask")))
+    for place in places:
+        answered.begin(setup, *place)
+    for place in places:
         with pytest.raises(Refused, match="answered before"):
-            Answered(tmp_path / "rounds").begin(setup, number)
-    Answered(tmp_path / "rounds").begin(Setup(bytes(15) + b"x", 4, 1, 0, 2, bytes(32)), 0)
+            Answered(tmp_path / "rounds").begin(setup, *place)
+    Answered(tmp_path / "rounds").begin(Setup(bytes(15) + b"x", 4, 1, 0, 2, bytes(32)), 0, "masked")
     assert (tmp_path / "rounds").stat().st_mode & 0o077 == 0
     assert memory.Answered is Answered

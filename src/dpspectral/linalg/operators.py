@@ -3,6 +3,10 @@
 Each operator answers `product(X, shift)`: an int64 matrix that is a function of the data as a set of rows, the integer
 matrix X and the shift, and of nothing else: not of thread count, block size, row order or storage format. Data is read
 in row blocks and used in place; no n × n matrix and no second copy is made.
+
+A curator's sums are exact: where one could leave 64 bits, `OverflowError` is raised before it is computed, and that
+depends on the number of rows. A party must not refuse because of its rows (it would tell something about them, and for
+free), so it says `modulus=b`: its sums are right modulo 2^b, and only public numbers can be too large.
 """
 
 from __future__ import annotations
@@ -47,8 +51,9 @@ def _in_threads(
     threads: int, blocks: list[tuple[int, int]], work: Callable[[int, int, int], None], progress: Progress
 ) -> None:
     """work(slot, start, stop) for every block, each slot on one thread. Ctrl-C stops between blocks."""
-    if len(blocks) == 1:
-        work(0, *blocks[0])
+    if len(blocks) <= 1:
+        for block in blocks:
+            work(0, *block)
         return
     queue, lock, stop = iter(blocks), threading.Lock(), threading.Event()
     total, done = max(blocks[-1][1], 1), [0]
@@ -98,28 +103,39 @@ class BinaryGram:
     """
 
     def __init__(
-        self, rows: Any, weights: NDArray[np.int64], *, threads: int | None = None, block_rows: int | None = None
+        self,
+        rows: Any,
+        weights: NDArray[np.int64],
+        *,
+        threads: int | None = None,
+        block_rows: int | None = None,
+        modulus: int | None = None,
     ) -> None:
-        self.rows, self.weights = rows, weights
+        self.rows, self.weights, self.modulus = rows, weights, modulus
         self.n = int(rows.shape[1])
         self.threads = threads or os.cpu_count() or 1
         self.block_rows = block_rows or (1024 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
 
     def widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
-        """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same."""
+        """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same.
+
+        Modulo 2^b the low bits of the result are enough.
+        """
         sums, _, result = self.reach(float(np.abs(X).max()), _longest_column(X), shift)
-        return np.int32 if sums < NARROW else np.int64, np.int32 if result < NARROW else np.int64
+        narrow = result < NARROW if self.modulus is None else self.modulus <= 32
+        return np.int32 if sums < NARROW else np.int64, np.int32 if narrow else np.int64
 
     def reach(self, top: float, column: float, shift: int) -> tuple[float, float, float]:
         """How large a row sum, one user's share and the result can get; raises where 64 bits are not enough.
 
-        X has this largest entry, and this norm of its longest column.
+        X has this largest entry, and this norm of its longest column. Modulo 2^b the result may have any size.
         """
         sums, weighted = kernels.largest_sums(self.weights, top, column)
         _check_width(weighted + 2.0 ** (shift - 1), "a weighted row sum")
         entry = weighted * 2.0**-shift + 1
         result = self.rows.shape[0] * entry
-        _check_width(result, "the product")
+        if self.modulus is None:
+            _check_width(result, "the product")
         return sums, entry, result
 
     def _pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
@@ -136,7 +152,7 @@ class BinaryGram:
     def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         p, (dtype, wide) = X.shape[1], self.widths(X, shift)
         blocks = row_blocks(self.rows.shape[0], self.block_rows)
-        threads = min(self.threads, len(blocks))
+        threads = max(1, min(self.threads, len(blocks)))
         Y = np.empty((self.n, p), dtype=np.int64)
         tiles = range(0, p, _TILE)
         for number, first in enumerate(tiles):
@@ -156,16 +172,22 @@ class BinaryGram:
     def column_sums(self) -> NDArray[np.int64]:
         """Σ_u W_{d_u} r_u: what the items collect when a user with d of them gives W_d to each."""
         total = np.zeros(self.n, dtype=np.int64)
-        _check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
+        self._check_total()
         for block in row_blocks(self.rows.shape[0], self.block_rows):
             kernels.column_sums(*self._pattern(*block), self.weights, total)
         return total
 
     def weight_sum(self) -> int:
         """Σ_u W_{d_u}."""
-        _check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
-        blocks = row_blocks(self.rows.shape[0], self.block_rows)
-        return sum(int(self.weights[np.diff(self._pattern(*block)[0])].sum()) for block in blocks)
+        self._check_total()
+        total = np.zeros(1, dtype=np.int64)  # an array: a sum modulo 2^64 is meant where a modulus was given
+        for block in row_blocks(self.rows.shape[0], self.block_rows):
+            total += self.weights[np.diff(self._pattern(*block)[0])].sum()
+        return int(total[0])
+
+    def _check_total(self) -> None:
+        if self.modulus is None:
+            _check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
 
 
 class RowGram:
@@ -185,8 +207,10 @@ class RowGram:
         centre: NDArray[np.float64] | None = None,
         threads: int | None = None,
         block_rows: int | None = None,
+        modulus: int | None = None,
     ) -> None:
         self.rows, self.norm, self.l1, self.bits, self.centre = rows, float(norm), float(l1), bits, centre
+        self.modulus = modulus
         self.n = int(rows.shape[1])
         self.threads = threads or os.cpu_count() or 1
         self.block_rows = block_rows or max(1, min(4096, _BLOCK_BYTES // (8 * self.n)))
@@ -212,8 +236,9 @@ class RowGram:
 
     def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         projection = 2.0**self.bits * _longest_column(X)
-        result = self.rows.shape[0] * 2.0**self.bits * (projection * 2.0**-shift + 1)
-        _check_width(max(projection, result), "the product")
+        _check_width(projection, "a row's product")
+        if self.modulus is None:
+            _check_width(self.rows.shape[0] * 2.0**self.bits * (projection * 2.0**-shift + 1), "the product")
         if sp.issparse(self.rows) and self.centre is None:
             return self._sparse_product(X, shift, progress)
         if max(projection, self.block_rows * 2.0**self.bits * (projection * 2.0**-shift + 1)) >= 2.0**52:
@@ -228,7 +253,7 @@ class RowGram:
 
     def _sparse_product(self, X: Ints, shift: int, progress: Progress) -> NDArray[np.int64]:
         blocks = row_blocks(self.rows.shape[0], self.block_rows)
-        threads = min(self.threads, len(blocks))
+        threads = max(1, min(self.threads, len(blocks)))
         sums = np.zeros((threads, *X.shape), dtype=np.int64)
         wide = X.astype(np.int64)
 

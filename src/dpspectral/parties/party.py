@@ -4,6 +4,10 @@ Before it computes anything a party checks the question against what it agreed t
 items, and its own ledger. It charges its ledger before its answer leaves. The sum is opened later, and the party helps;
 but the others can open it without it (a server may tell them that the party survived and tell the party nothing), so
 from then on it has to count. Only whoever knows that a round ended before anything was opened may take the charge back.
+
+It never refuses because of its rows, however many there are: a refusal is seen by everybody and charged to nobody. Its
+sums are taken modulo 2^b, with b from the question and the setup; where they wrap, the result is wrong, and nobody has
+learnt anything.
 """
 
 from __future__ import annotations
@@ -13,9 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpspectral.parties import ring
 from dpspectral.parties.question import Question, Shares, decode
 from dpspectral.privacy import checks
 from dpspectral.privacy.ledger import Account, Ledger, Release
@@ -49,7 +53,7 @@ class Party:
             raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
         self.unit, self.ledger = unit, ledger
         self.noise = chosen_noise(restarted(noise))
-        self._data = checked(data, unit)
+        self._data = _enforced(data, unit)
         self.n = int(self._data.shape[1])
         self._restricted: tuple[bytes, Any] = (b"", self._data)
 
@@ -70,14 +74,15 @@ class Party:
         """Its sum with its noise share, charged; the receipt is the number of the ledger's entry."""
         asked = decode(question, setup)
         self._agree(asked)
+        bits = asked.bits
         receipt = self._charge(asked, replace(asked.release, private=self.noise.private))
         try:  # charged first: where that is refused, nothing has been computed that a traceback could hold
-            total = asked.query.evaluate(self._rows(asked.columns), threads=1).reshape(-1)
+            total = asked.query.evaluate(self._rows(asked.columns), threads=1, modulus=bits).reshape(-1)
         except BaseException:
             self.withdraw(receipt)
             raise
         asked.query.add_noise(total, self._share, asked.share_deviation)
-        return total, asked.bits, receipt
+        return total, bits, receipt
 
     def _charge(self, asked: Question, release: Release) -> int:
         if self.ledger is None:
@@ -85,10 +90,7 @@ class Party:
         return self.ledger.charge(release)
 
     def _share(self, deviation: float, count: int) -> NDArray[np.int64]:
-        share = self.noise.rounded_gaussian(deviation, (count,))
-        if np.abs(share).max(initial=0) > ring.share_limit(deviation * max(self.noise.scale, 1.0)):
-            raise OverflowError("a noise share beyond all bounds")  # pragma: no cover (probability 10^−57)
-        return share
+        return self.noise.rounded_gaussian(deviation, (count,))
 
     def release(self, receipt: object) -> None:
         """The answer is being opened, with this party's help. It has been charged."""
@@ -121,6 +123,14 @@ class Party:
         if self._restricted[0] != name:
             self._restricted = (name, some_columns(self._data, columns))
         return self._restricted[1]
+
+
+def _enforced(data: Any, unit: Unit) -> Any:
+    """The data, checked. A party may have no rows at all: whether it has one is what some units protect."""
+    shape: tuple[int, ...] = getattr(data, "shape", ())
+    if not isinstance(data, Rows) and len(shape) == 2 and shape[0] == 0 < shape[1]:
+        return sp.csr_array(shape) if sp.issparse(data) else np.zeros(shape)
+    return checked(data, unit)
 
 
 def split(data: Any, unit: Unit, parties: int, noise: NotPrivate | None = None) -> list[Party]:

@@ -1,8 +1,9 @@
 """Integers modulo 2^b: how wide, how masked, how packed.
 
-The width comes from public facts, so that sums cannot wrap around: a sum over the declared users plus all noise shares
-is below 2^(b−1) in size. (A share beyond 16 of its standard deviations, probability 10^−57, would be refused by the
-party that drew it.) Arithmetic is that of 32- or 64-bit words, of which 2^b is a divisor: the low b bits are right.
+The width comes from public facts, so that sums do not wrap around: a sum over the declared users plus all noise shares
+is below 2^(b−1) in size, unless a share is beyond 16 of its standard deviations (probability 10^−57) or there are more
+users than declared. Then the sum is wrong, and nothing is refused: who refuses tells something. Arithmetic is that of
+32- or 64-bit words, of which 2^b is a divisor: the low b bits are right.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def width(largest: float, deviation: float, parties: int) -> int:
 
 
 def share_limit(deviation: float) -> float:
-    """No honest noise share is larger."""
+    """No noise share is larger, except with probability 10^−57."""
     return TAIL * deviation + 1
 
 

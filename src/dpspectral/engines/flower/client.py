@@ -1,13 +1,14 @@
 """The Flower ClientApp of a party: `dpspectral.engines.flower.client:app`.
 
 A SuperNode is started with `--node-config 'policy="/path/to/policy.toml"'`. Flower starts the app anew for each
-message; what the protocol has to remember lies in the node's state, what must never happen twice on the party's disk.
+message; what the protocol has to remember lies in the node's state, what must never happen twice on the party's disk:
+every stage of every round leaves a marker there before its message is looked into, so whatever copy of the state is put
+back, no stage is answered again.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,12 +32,15 @@ from dpspectral.recsys.tables import Table
 
 LOG = logging.getLogger("dpspectral.flower")
 app = ClientApp()
+_KINDS = {
+    "shares": Kind.ROSTER, "delivery": Kind.DELIVERY, "masked": Kind.ASK, "confirm": Kind.SURVIVORS,
+    "unmask": Kind.CONFIRMED,
+}  # fmt: skip
 
 
 @app.query()
 def answer(message: Message, context: Context) -> Message:
     """One message of the secure sum."""
-    start = time.process_time()
     found, reason = None, ""
     try:
         found = _answer(Envelope.decode(message.content), context)
@@ -45,25 +49,24 @@ def answer(message: Message, context: Context) -> Message:
         reason = str(error)
     except Exception as error:  # these reasons stay here: they may tell something about the data
         LOG.warning("no answer: %s: %s", type(error).__name__, error)
-    return Message(reply(found, time.process_time() - start, reason), reply_to=message)
+    return Message(reply(found, reason), reply_to=message)
 
 
 def _answer(asked: Envelope, context: Context) -> bytes:
-    number = peek(asked.message)[1] if asked.stage == "masked" else 0
+    number = _number(asked)
     holder, answered = _holder(asked, context, number)
     state = context.state.config_records
     if asked.stage == "keys":
         if NAME in state:
             raise Refused("this node takes part in the run already")
+        answered.begin(asked.setup, number, asked.stage)
         client = Client(asked.setup, asked.party, holder)
         found = client.hello()
     else:
         if NAME not in state:
             raise Refused("this node does not take part in the run, or has lost its memory of it")
         client = memory.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
-        if asked.stage == "masked":
-            decode(asked.message, Kind.ASK, asked.setup.run, number)  # a damaged message costs nothing
-            answered.begin(asked.setup, number)
+        answered.begin(asked.setup, number, asked.stage)
         try:
             found = client.receive(asked.message)
         except Refused:
@@ -74,6 +77,21 @@ def _answer(asked: Envelope, context: Context) -> bytes:
     state[NAME] = ConfigRecord({"memory": memory.dump(client)})
     LOG.info("answered %s, %d bytes", asked.stage, len(found))
     return found
+
+
+def _number(asked: Envelope) -> int:
+    """The round. The message must be what its stage says, and whole, so that a damaged one costs no marker."""
+    if asked.stage == "keys":
+        return 0
+    if asked.stage not in _KINDS:
+        raise Refused("there is no such stage")
+    _, number = peek(asked.message)
+    if not 0 <= number < asked.setup.rounds:
+        raise Refused("there are no keys for this round")
+    frame = decode(asked.message, _KINDS[asked.stage], asked.setup.run, number)
+    if frame.party != asked.party:
+        raise Refused("a message for another party")
+    return number
 
 
 def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, memory.Answered]:

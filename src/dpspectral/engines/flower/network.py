@@ -46,7 +46,7 @@ class FlowerNetwork(Network):
     def given_up(self, number: int) -> None:
         """Nobody is told: a party could not believe it."""
 
-    def exchange(self, stage: str, wave: Wave) -> Iterator[tuple[int, bytes | None, float]]:
+    def exchange(self, stage: str, wave: Wave) -> Iterator[tuple[int, bytes | None]]:
         places = {node: party for party, node in enumerate(self._nodes)}
         messages = []
         for party in wave.parties:
@@ -60,15 +60,15 @@ class FlowerNetwork(Network):
             waiting.discard(party)
             if found.has_error():
                 self.reasons[party] = f"its node failed (code {found.error.code})"
-                yield party, None, 0.0
+                yield party, None
             else:
                 try:
-                    answer, seconds, reason = answer_of(found.content)
+                    answer, reason = answer_of(found.content)
                 except Refused as error:
-                    answer, seconds, reason = None, 0.0, str(error)
+                    answer, reason = None, str(error)
                 if answer is None:
                     self.reasons[party] = reason or "it refused (its own log says why)"
-                yield party, answer, seconds
+                yield party, answer
         for party in sorted(waiting):
             self.reasons[party] = f"no answer within {self._patience:g} s"
-            yield party, None, 0.0
+            yield party, None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,24 +48,23 @@ class Envelope:
         return cls(setup, party, str(catalogue), str(stage), message)
 
 
-def reply(answer: bytes | None, seconds: float, reason: str = "") -> RecordDict:
-    """A party's answer, or that it has none. Only its policy may give a reason here: others may tell about data."""
-    record: dict[str, Any] = {
-        "answer": answer or b"", "answered": answer is not None, "seconds": seconds, "reason": reason,
-    }  # fmt: skip
+def reply(answer: bytes | None, reason: str = "") -> RecordDict:
+    """A party's answer, or that it has none. Only its policy may give a reason here: others may tell about data.
+
+    Nothing else leaves a party. The time it took, for one, is proportional to the number of its interactions.
+    """
+    record: dict[str, Any] = {"answer": answer or b"", "answered": answer is not None, "reason": reason}
     return RecordDict({NAME: ConfigRecord(record)})
 
 
-def answer_of(content: RecordDict) -> tuple[bytes | None, float, str]:
-    """Answer, seconds, and why there is none. Raises `Refused` for anything else."""
+def answer_of(content: RecordDict) -> tuple[bytes | None, str]:
+    """Answer, and why there is none. Raises `Refused` for anything else."""
     try:
         found = content.config_records[NAME]
-        answer, answered, seconds, reason = (found[name] for name in ("answer", "answered", "seconds", "reason"))
+        answer, answered, reason = (found[name] for name in ("answer", "answered", "reason"))
     except KeyError as error:
         raise Refused(f"no answer of a party: {error} is missing") from None
-    if not (isinstance(answer, bytes) and isinstance(answered, bool) and isinstance(seconds, float)):
+    if not (isinstance(answer, bytes) and isinstance(answered, bool)):
         raise Refused("no answer of a party")
-    if not 0 <= seconds < math.inf:
-        raise Refused("no answer of a party: its time is no time")
     plain = "".join(letter if letter.isprintable() else " " for letter in str(reason)[:500])  # it goes to a log
-    return answer if answered else None, seconds, plain
+    return answer if answered else None, plain

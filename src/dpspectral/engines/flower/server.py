@@ -94,7 +94,4 @@ def _decompose(
         result.settings["items_from"] = str(config["items-from"])
     result.save(out, items=names)
     traffic = network.traffic
-    LOG.info(
-        "%s written; %d sums, a party sent %.3f MB and computed %.2f s (means)", out, len(source.opened),
-        traffic.mean_party.sent / 1e6, traffic.mean_party.seconds,
-    )  # fmt: skip
+    LOG.info("%s written; %d sums, a party sent %.3f MB (mean)", out, len(source.opened), traffic.mean_party.sent / 1e6)

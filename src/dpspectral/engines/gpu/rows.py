@@ -72,7 +72,7 @@ class GpuRows(Rows):
 
     def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> NDArray[np.int64]:
         if isinstance(query, Product):
-            found: NDArray[np.int64] = self.product(query).cpu().numpy()
+            found: NDArray[np.int64] = self.product(query, options.get("modulus")).cpu().numpy()
             progress(1.0)
             return found
         if isinstance(query, ItemMatrix):
@@ -86,12 +86,12 @@ class GpuRows(Rows):
 
         return GpuCurator
 
-    def product(self, query: Product) -> torch.Tensor:
+    def product(self, query: Product, modulus: int | None = None) -> torch.Tensor:
         """A·X, on the GPU."""
         unit, X = query.unit, query.X
         assert isinstance(unit, PatternUnit)
         table, shift = unit.table(X), query.rounding.shift
-        sums, share, _ = BinaryGram(self._data, table).reach(X.largest_entry, X.longest_column, shift)
+        sums, share, _ = BinaryGram(self._data, table, modulus=modulus).reach(X.largest_entry, X.longest_column, shift)
         integers = X.tensor if isinstance(X, GpuIterate) else self._here(X.integers)
         return gram_product(
             self.blocks, self._here(table), integers, shift, narrow_sums=sums < NARROW, narrow_shares=share < NARROW

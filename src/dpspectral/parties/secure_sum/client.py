@@ -2,7 +2,12 @@
 
 Each stage takes one message and gives one answer. A message that does not fit is refused and changes nothing; what
 looks like foul play stops the client for good. It never gives both shares of one party, never answers a round twice,
-and never goes on below the threshold.
+and never goes on below the threshold. Its masks depend on all it was asked, so only answers to the same question, from
+the same list of parties, cancel each other's.
+
+What is not needed any more is forgotten at once: the keys that sealed the shares when they have been opened, own
+secrets of a round when its answer is masked, others' shares when the round is over. Whoever breaks in later and has
+recorded all messages finds nothing that opens them.
 """
 
 from __future__ import annotations
@@ -52,9 +57,9 @@ class Client:
         self._envelope, self._pen = keys.new_secret(), keys.new_secret()
         self._secrets = {r: Secrets(keys.new_secret(), keys.new_secret()) for r in range(setup.rounds)}
         self._mask_keys: dict[int, list[bytes]] = {}  # of neighbours, public, by round
-        self._seals: dict[int, dict[bytes, bytes]] = {}  # keys with neighbours, by purpose
+        self._seals: dict[int, bytes] = {}  # keys of what neighbours seal for this party, until it has come
         self._signers: dict[int, bytes] = {}  # the committee's public keys
-        self._held: dict[int, bytes] = {}  # shares of neighbours' secrets, all rounds
+        self._held: dict[int, dict[int, bytes]] = {}  # by round: shares of neighbours' mask keys and self-masks
         self._present: frozenset[int] = frozenset(range(setup.parties))
         self._round = -1  # the last one that was begun
         self._awaits: Kind | None = None
@@ -75,6 +80,7 @@ class Client:
         """This round ended before its survivors were told to anyone (only who knows that may say so)."""
         if self._awaits is Kind.SURVIVORS and self._round == number and not self._stopped:
             self._awaits = Kind.ASK
+            self._forget_shares(number)
             self._holder.withdraw(self._receipt)
 
     def hello(self) -> bytes:
@@ -142,7 +148,7 @@ class Client:
             common = list(keys.agreed(self._envelope, publics, context))
         except ValueError:
             raise Refused("a public key that nobody can use") from None
-        self._seals = {other: self._purposes(key, other) for other, key in zip(found, common, strict=True)}
+        agreed = dict(zip(found, common, strict=True))
         self._mask_keys = {
             other: [entry[keys.KEY_BYTES * (r + 1) : keys.KEY_BYTES * (r + 2)] for r in range(rounds)]
             for other, entry in found.items()
@@ -155,19 +161,15 @@ class Client:
                 for other, piece in zip(others, shamir.share(secret, t, places), strict=True):
                     bundles[other] += piece
         sealed = {
-            other: keys.seal(self._seals[other][b"out"], bundles[other], _between(context, self.party, other))
+            other: keys.seal(
+                _seal_key(agreed[other], self.party, other), bundles[other], _between(context, self.party, other)
+            )
             for other in others
         }
+        self._seals = {other: _seal_key(key, other, self.party) for other, key in agreed.items()}
+        self._envelope = b""
         self._signers, self._awaits = signers, Kind.DELIVERY
         return self._frame(Kind.SHARES, table(sealed))
-
-    def _purposes(self, key: bytes, other: int) -> dict[bytes, bytes]:
-        """One key per direction."""
-        out, back = struct.pack(">II", self.party, other), struct.pack(">II", other, self.party)
-        return {
-            b"out": keys.derived(key, b"shares" + out),
-            b"in": keys.derived(key, b"shares" + back),
-        }
 
     def _keep(self, frame: Frame) -> bytes:
         """Keep the neighbours' shares; the answer is empty (it says: ready)."""
@@ -176,18 +178,19 @@ class Client:
         if set(found) != (present & set(self._neighbours)) or self.party not in present:
             raise Refused("shares must come from the neighbours that are present")
         self._check_present(present)
-        held = {}
+        held: dict[int, dict[int, bytes]] = {r: {} for r in range(self.setup.rounds)}
+        size = 2 * shamir.SHARE_BYTES
         for other, sealed in found.items():
             if other not in self._seals:
                 raise Refused("shares of a neighbour without keys")
             try:
-                content = keys.unseal(
-                    self._seals[other][b"in"], sealed, _between(self.setup.fingerprint, other, self.party)
-                )
+                content = keys.unseal(self._seals[other], sealed, _between(self.setup.fingerprint, other, self.party))
             except ValueError as error:
                 raise self._stop(f"shares of party {other}: {error}") from None
-            held[other] = content
+            for r, own in held.items():
+                own[other] = content[r * size : (r + 1) * size]
         self._held, self._present = held, present
+        self._seals = {}  # the server has the sealed shares of all rounds; nobody shall open them again
         self._awaits = Kind.ASK
         return self._frame(Kind.DELIVERY, b"")
 
@@ -207,27 +210,31 @@ class Client:
         if self.party not in present:
             raise Refused("this party is not asked")
         self._check_present(present)
-        vector, bits, receipt = self._holder.answer(bytes(question), self.setup)
         number = frame.round
+        view = asked_view(self.setup, number, bytes(frame.body))
+        vector, bits, receipt = self._holder.answer(bytes(question), self.setup)
         try:
-            content = ring.packed(self._masked(ring.encoded(vector, bits), number, present), bits)
+            content = ring.packed(self._masked(ring.encoded(vector, bits), number, present, view), bits)
         except ValueError:
             self._holder.withdraw(receipt)
             raise Refused("a neighbour's key that nobody can use") from None
         # Nothing can fail from here on: the round has begun, and this is its only answer.
-        self._receipt = receipt
+        self._receipt, self._view = receipt, view
         self._round, self._present, self._awaits = number, present, Kind.SURVIVORS
-        for past in [r for r in self._secrets if r < number]:
-            del self._secrets[past]
-        self._view = asked_view(self.setup, number, bytes(frame.body))
+        self._secrets = {r: own for r, own in self._secrets.items() if r > number}  # others have the shares
+        self._forget_shares(number - 1)
         return self._frame(Kind.MASKED, content)
 
-    def _masked(self, elements: ring.Words, number: int, present: frozenset[int]) -> ring.Words:
+    def _forget_shares(self, last: int) -> None:
+        """Of all rounds up to this one."""
+        self._held = {r: shares for r, shares in self._held.items() if r > last}
+
+    def _masked(self, elements: ring.Words, number: int, present: frozenset[int], view: bytes) -> ring.Words:
         own = self._secrets[number]
-        ring.add_mask(elements, keys.derived(own.self_mask, purpose(b"self", self.setup, number)), 1)
+        ring.add_mask(elements, keys.derived(own.self_mask, purpose(b"self", view)), 1)
         others = [other for other in self._neighbours if other in present]
         publics = [self._mask_keys[other][number] for other in others]
-        common = keys.agreed(own.mask_key, publics, purpose(b"pair", self.setup, number))
+        common = keys.agreed(own.mask_key, publics, purpose(b"pair", view))
         for other, key in zip(others, common, strict=True):
             ring.add_mask(elements, key, 1 if self.party < other else -1)
         return elements
@@ -258,22 +265,26 @@ class Client:
             self._holder.release(self._receipt)
         except Exception as error:
             raise self._stop(f"it does not release its answer: {error}") from error
-        given = {}
+        given, held = {}, self._held[self._round]
         for other in self._neighbours:
             if other in self._present:  # one share each, never both
                 alive = other in self._survivors
-                piece = (2 * self._round + alive) * shamir.SHARE_BYTES
-                share = self._held[other][piece : piece + shamir.SHARE_BYTES]
+                piece = alive * shamir.SHARE_BYTES
+                share = held[other][piece : piece + shamir.SHARE_BYTES]
                 given[other] = bytes([SELF_MASK if alive else MASK_KEY]) + share
         self._present = self._survivors
-        del self._secrets[self._round]
+        self._forget_shares(self._round)
         self._awaits = Kind.ASK
         return self._frame(Kind.UNMASK, table(given))
 
 
-def purpose(what: bytes, setup: Setup, number: int) -> bytes:
-    """What a mask is for: its use, the run and the round."""
-    return what + setup.run + struct.pack(">I", number)
+def purpose(what: bytes, view: bytes) -> bytes:
+    """What a mask is for: its use, and what was asked (`asked_view`).
+
+    Two parties that were not asked the same, or not among the same parties, derive different masks from their common
+    key. A server that asks one party something and the others nothing gets random numbers.
+    """
+    return what + view
 
 
 def bundle_bytes(setup: Setup) -> int:
@@ -282,13 +293,18 @@ def bundle_bytes(setup: Setup) -> int:
 
 
 def asked_view(setup: Setup, number: int, asked: bytes) -> bytes:
-    """A digest of what a party was asked, and who else was."""
+    """A digest of what a party was asked, in which run and round, and who else was."""
     return keys.digest(setup.fingerprint + b"view" + struct.pack(">I", number) + keys.digest(asked))
 
 
 def survived_view(view: bytes, survivors: frozenset[int], setup: Setup) -> bytes:
     """And of whose answers arrived. This is what the committee signs."""
     return keys.digest(view + bitmap(survivors, setup.parties))
+
+
+def _seal_key(agreed: bytes, sender: int, receiver: int) -> bytes:
+    """One key per direction."""
+    return keys.derived(agreed, b"shares" + struct.pack(">II", sender, receiver))
 
 
 def _between(context: bytes, sender: int, receiver: int) -> bytes:

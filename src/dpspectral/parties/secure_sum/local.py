@@ -38,20 +38,20 @@ class LocalNetwork(Network):
         for client in self.clients:
             client.given_up(number)
 
-    def exchange(self, stage: str, wave: Wave) -> Iterator[tuple[int, bytes | None, float]]:
+    def exchange(self, stage: str, wave: Wave) -> Iterator[tuple[int, bytes | None]]:
         for party in wave.parties:
             message: bytes | None = wave.message(party)
             if self._tamper is not None and message is not None:
                 message = self._tamper(stage, party, False, message)
             if message is None:
-                yield party, None, 0.0
+                yield party, None
                 continue
             start = time.thread_time()
             answer = self._answer(stage, party, message)
-            seconds = time.thread_time() - start
+            self.traffic.parties[party].seconds += time.thread_time() - start
             if self._tamper is not None and answer is not None:
                 answer = self._tamper(stage, party, True, answer)
-            yield party, answer, seconds
+            yield party, answer
 
     def _answer(self, stage: str, party: int, message: bytes) -> bytes | None:
         client = self.clients[party]

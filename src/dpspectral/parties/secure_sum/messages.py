@@ -16,7 +16,7 @@ from dpspectral.parties.keys import digest
 from dpspectral.parties.secure_sum.graph import Committee, Graph, choose_committee, choose_graph
 from dpspectral.privacy import checks
 
-VERSION = 1
+VERSION = 2  # 1: masks did not depend on the question
 _MAGIC = b"dpss"
 _HEADER = struct.Struct(">4sBB16sII")
 _DIGEST_BYTES = 16

@@ -26,7 +26,7 @@ class Side:
     """What one side sent and computed."""
 
     sent: int = 0  # bytes
-    seconds: float = 0.0  # of CPU time
+    seconds: float = 0.0  # of CPU time; of parties in this process only, others keep theirs to themselves
 
 
 @dataclass
@@ -56,8 +56,8 @@ class Network(ABC):
         self._ready = False
 
     @abstractmethod
-    def exchange(self, stage: str, wave: Wave) -> Iterator[tuple[int, bytes | None, float]]:
-        """Send the wave's messages; yield each party's answer (None if there is none) and the CPU time it took."""
+    def exchange(self, stage: str, wave: Wave) -> Iterator[tuple[int, bytes | None]]:
+        """Send the wave's messages; yield each party's answer, None if there is none."""
 
     @abstractmethod
     def given_up(self, number: int) -> None:
@@ -123,11 +123,9 @@ class Network(ABC):
         return Wave(wave.parties, message)
 
     def _run(self, stage: str, wave: Wave, progress: Progress) -> None:
-        for number, (party, answer, seconds) in enumerate(self.exchange(stage, self._counted(wave))):
-            side = self.traffic.parties[party]
-            side.seconds += seconds
+        for number, (party, answer) in enumerate(self.exchange(stage, self._counted(wave))):
             if answer is not None:
-                side.sent += len(answer)
+                self.traffic.parties[party].sent += len(answer)
                 with contextlib.suppress(Refused):  # as if it had not come
                     self._timed(lambda: self.server.receive(answer))  # noqa: B023 (called at once)
             progress(stage, (number + 1) / len(wave.parties))

@@ -63,6 +63,7 @@ class Server:
         self._shares: dict[int, dict[int, bytes]] = {}
         self._total: ring.Words = np.empty(0, dtype=np.uint32)
         self._size, self._bits = 0, 0
+        self._question = b""  # a digest of what was asked, which masks depend on
         self._view = b""  # what the committee should sign
         self._complete = False  # all waves of a round are over, and its sum has not been taken
         self._ended = ""
@@ -250,7 +251,7 @@ class Server:
         self._size, self._bits = size, bits
         self._total = np.zeros(size, dtype=ring.word(bits))
         body = bitmap(self._present, self.setup.parties) + question
-        self._view = asked_view(self.setup, self._round, body)
+        self._question = self._view = asked_view(self.setup, self._round, body)
         return self._wave(Kind.MASKED, Kind.ASK, self._present, lambda _: body)
 
     def result(self) -> Sum:
@@ -267,7 +268,7 @@ class Server:
             if (came := len(pieces.get(owner, {}))) < t:
                 raise Aborted(f"only {came} shares of party {owner}'s secret came, {t} are needed")
         total = self._total
-        own_mask, pair_mask = (purpose(what, self.setup, self._round) for what in (b"self", b"pair"))
+        own_mask, pair_mask = (purpose(what, self._question) for what in (b"self", b"pair"))
         for owner in sorted(self._asked):
             chosen = dict(sorted(pieces[owner].items())[:t])
             try:
