@@ -122,7 +122,7 @@ def test_parquet_files_larger_than_a_batch(tmp_path, ratings):
     assert np.array_equal(query.evaluate(made), query.evaluate(ratings))
     rated = Store.from_parquet(tmp_path / "rated", files, names, min_rating=2)
     assert np.array_equal(query.evaluate(rated), np.where(np.arange(80) % 5 >= 2, query.evaluate(ratings), 0))
-    with pytest.raises(DataError, match="outside the catalogue"):
+    with pytest.raises(DataError, match="outside the given list of 79 items"):
         Store.from_parquet(tmp_path / "other", files, names[:-1])
     assert not (tmp_path / "other").exists()
 

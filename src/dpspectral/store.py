@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dpspectral import identity
 from dpspectral.files import write_text
 from dpspectral.jit import jit
 from dpspectral.linalg.operators import Progress, silent
@@ -32,7 +32,7 @@ from dpspectral.rows import Rows
 BLOCK = 1 << 24  # entries of a block, unless one user has more
 _BUCKETS = 256
 _FORMAT = 1
-Batches = Iterable[tuple[NDArray[Any], NDArray[Any]]]  # users and positions of their items
+Batches = Iterable[tuple[Any, Any]]  # identifiers of users and positions of their items
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,10 @@ class Store(Rows):
 
     @classmethod
     def from_pairs(cls, folder: Path | str, batches: Batches, items: int, block: int = BLOCK) -> Self:
-        """A store of user-item pairs in any order; users are whole numbers or text. Repeated pairs are one."""
+        """A store of user-item pairs in any order. Repeated pairs are one, and so are users of the same canonical text.
+
+        Users are whole numbers, text, or what else `identity` takes; their type may change from batch to batch.
+        """
         scratch = Path(tempfile.mkdtemp(prefix=".pairs.", dir=Path(folder).resolve().parent))
         try:
             _to_buckets(scratch, batches, items)
@@ -115,10 +118,11 @@ class Store(Rows):
     ) -> Self:
         """A store of Parquet files with columns of users and items, read a piece at a time."""
         from dpspectral.recsys.parquet import pairs_of
+        from dpspectral.recsys.tables import listed_once
 
-        names = {name: position for position, name in enumerate(catalogue)}
+        names = {name: position for position, name in enumerate(listed_once(catalogue, "catalogue"))}
         batches = (pair for file in files for pair in pairs_of(Path(file), names, min_rating))
-        return cls.from_pairs(folder, batches, len(catalogue))
+        return cls.from_pairs(folder, batches, len(names))
 
     # ---- as rows
 
@@ -261,14 +265,26 @@ class _Writer:
             write_text(self.folder / "store.json", text)
 
 
-def _bucket(users: NDArray[Any]) -> NDArray[np.int64]:
-    """The same for the same user, spread evenly."""
-    if users.dtype.kind in "iu":
-        mixed = users.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        return (mixed >> np.uint64(40)).astype(np.int64) % _BUCKETS
-    names, place = np.unique(users, return_inverse=True)
-    found = np.array([zlib.crc32(str(name).encode()) % _BUCKETS for name in names], dtype=np.int64)
-    return found[place]
+def _bucket(keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
+    """The same for the same key, however wide its column is; spread evenly."""
+    wide = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), keys.dtype.itemsize)
+    found = np.empty(len(keys), dtype=np.int64)
+    _hash(wide, found)
+    return found
+
+
+@jit
+def _hash(keys, found):  # type: ignore[no-untyped-def]
+    """FNV-1a over the bytes before the padding, mixed so that the top bits depend on all of them."""
+    prime, mix = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
+    for k in range(keys.shape[0]):
+        value = np.uint64(0xCBF29CE484222325)
+        for byte in keys[k]:
+            if byte == 0:
+                break
+            value = (value ^ np.uint64(byte)) * prime
+        value = (value ^ (value >> np.uint64(32))) * mix
+        found[k] = np.int64(value >> np.uint64(40)) % _BUCKETS
 
 
 def _to_buckets(scratch: Path, batches: Batches, items: int) -> None:
@@ -276,17 +292,18 @@ def _to_buckets(scratch: Path, batches: Batches, items: int) -> None:
     streams = [(scratch / str(k)).open("wb") for k in range(_BUCKETS)]
     try:
         for users, positions in batches:
-            users, positions = np.asarray(users), np.asarray(positions)
-            if users.shape != positions.shape or users.ndim != 1 or users.dtype.kind not in "iuUS":
-                raise ValueError("a batch is a list of users (whole numbers or text) and one of items, equally long")
+            positions = np.asarray(positions)
+            if positions.ndim != 1 or len(users) != len(positions):
+                raise ValueError("a batch is a list of users and one of positions of their items, equally long")
             if positions.dtype.kind not in "iu" or positions.min(initial=0) < 0 or positions.max(initial=0) >= items:
                 raise ValueError(f"items must be positions from 0 to {items - 1}")
-            bucket = _bucket(users)
+            keys = identity.keys(users)
+            bucket = _bucket(keys)
             order = np.argsort(bucket, kind="stable")
             edges = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1))
             for stream, start, stop in zip(streams, edges, edges[1:], strict=False):
                 if stop > start:
-                    np.save(stream, users[order[start:stop]])
+                    np.save(stream, keys[order[start:stop]])
                     np.save(stream, positions[order[start:stop]].astype(np.int32))
     finally:
         for stream in streams:
@@ -295,13 +312,13 @@ def _to_buckets(scratch: Path, batches: Batches, items: int) -> None:
 
 def _grouped(bucket: Path, items: int) -> sp.csr_array:
     """One bucket's pairs as rows."""
-    users, positions = [], []
+    keys, positions = [], []
     with bucket.open("rb") as stream:
         while stream.peek(1):
-            users.append(np.load(stream))
+            keys.append(np.load(stream))
             positions.append(np.load(stream))
-    if not users:
+    if not keys:
         return sp.csr_array((0, items), dtype=bool)
-    names, rows = np.unique(np.concatenate(users), return_inverse=True)
+    names, rows = np.unique(np.concatenate(keys), return_inverse=True)
     columns = np.concatenate(positions)
     return sp.coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(len(names), items)).tocsr()

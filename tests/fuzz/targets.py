@@ -65,6 +65,16 @@ def data(suffix: str, content: bytes) -> None:
             load(_file(content, f"data{suffix}"), items=items)
 
 
+def text(content: bytes) -> None:
+    for name, options in (
+        ("data.csv", {}), ("data.tsv", {"header": True}), ("data.dat", {"min_rating": 2}), ("train.txt", {}),
+        ("data.txt", {"header": False}), ("jester.csv", {"format": "ratings"}),
+    ):  # fmt: skip
+        for items in (2, "from-data"):
+            with contextlib.suppress(DataError):
+                load(_file(content, name), items=items, **options)
+
+
 def matrix(suffix: str, content: bytes) -> None:
     with contextlib.suppress(DataError):
         load(_file(content, f"data{suffix}"))
@@ -265,6 +275,9 @@ _POLICY = b"""data = "d.csv"
 items = "i.txt"
 ledger = "l.db"
 min_rating = 3.5
+format = "pairs"
+delimiter = "tab"
+header = true
 [allow]
 unit = "interaction"
 floor = 3
@@ -276,6 +289,7 @@ collusion = 1
 _CONFIG = (
     'name = "1"\ndata = "d.csv"\nitems = "i.txt"\nledger = "l.db"\nkey = "k"\nout = "o.npz"\n'
     '[run]\nunit = "interaction"\nrank = 2\nusers = 9\nepsilon = 1.0\ndelta = 1e-6\nfloor = 2\ndegree = 2\n'
+    'delimiter = ","\n'
     + "".join(f'[[peers]]\nname = "{n}"\naddress = "tcp://h:{n}"\nkey = "{n * 40}"\n' for n in "123")
 ).encode()
 _PAIRS = {"user": np.array([0, 1, 1]), "item": np.array([2, 0, 3])}
@@ -283,13 +297,15 @@ _HOLDER = Party(sp.csr_array(np.eye(4, dtype=bool)), Interaction(2))
 
 TARGETS: dict[str, tuple[Target, list[bytes]]] = {
     "text": (
-        partial(data, ".csv"),
+        text,
         [
             b"user,item,rating\n1,2,3.5\n2,3,1\n",
+            b"item\tuser\n0\t2\n1\t5\n",
+            b'"1","0"\n2,"a ""b"" c"\n',
             b"1::2::3::4\n",
             b"1\t2\n3\t4\n",
             b"0 1 2 3\n1 2\n",
-            b"3,99,1.5\n2,4,99\n",
+            b"1,99,1.5\n1,4,99\n",
         ],
     ),
     "npz": (

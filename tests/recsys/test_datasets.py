@@ -32,32 +32,44 @@ def lines(separator, rating=None, header=None, end="\n"):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "name"),
     [
-        lines(","),
-        lines(",", end="\r\n"),
-        lines("\t"),
-        lines("::"),
-        lines(",", "4.5"),
-        lines("::", "4::978300760"),
-        lines("\t", "3\t978300760"),
-        lines(",", header="userId,movieId"),
-        lines(",", "1", header="x,y,stars"),
-        lines(",", "1", header="user,item,rating"),
-        "\n" + lines(","),
-        "\ufeff" + lines(","),
-        lines(",").replace("u1,c", '"u1","c"'),
-        lines(",").replace(",", " , "),
-        lines(" "),
-        lines(" ", "7"),
-        lines("\t", "0.8\t1\t3/7/96 0:00:00"),
-        lines(",", "0.8,1,1996", header="Person_ID,Movie_ID,Score,Weight,Modified"),
+        (lines(","), "ratings.csv"),
+        (lines(",", end="\r\n"), "ratings.csv"),
+        (lines("\t"), "ratings.tsv"),
+        (lines("::"), "ratings.dat"),
+        (lines(",", "4.5"), "ratings.csv"),
+        (lines("::", "4::978300760"), "ratings.dat"),  # MovieLens-1M
+        (lines("\t", "3\t978300760"), "u.data"),  # MovieLens-100K
+        (lines("\t", "3\t978300760"), "u1.base"),
+        (lines(",", header="userId,movieId"), "ratings.csv"),
+        (lines(",", "1", header="user,item,rating"), "ratings.csv"),
+        (lines(",", "1,9", header="userId,movieId,rating,timestamp"), "ratings.csv"),  # MovieLens-25M
+        (lines("\t", "1\t9", header="user_id:token\titem_id:token\trating:float\ttimestamp:float"), "ml.inter"),
+        ("\n" + lines(","), "ratings.csv"),
+        ("\ufeff" + lines(","), "ratings.csv"),
+        ("\ufeff" + lines(",", header="user,item"), "ratings.csv"),
+        (lines(",").replace("u1,c", '"u1","c"'), "ratings.csv"),
+        (lines(" "), "ratings.txt"),
+        (lines(" ", "7"), "ratings.txt"),
+        (lines(" \t "), "ratings.txt"),
+        (lines("\t", "0.8\t1\t3/7/96 0:00:00"), "votes.tab"),
+        (lines(",", "0.8,1,1996", header="Person_ID,Movie_ID,Score,Weight,Modified"), "votes.csv"),  # EachMovie
     ],
 )
-def test_text_formats_give_the_same_matrix(tmp_path, items, text):
-    table = load(write(tmp_path, text), items=items)
+def test_text_formats_give_the_same_matrix(tmp_path, items, text, name):
+    table = load(write(tmp_path, text, name), items=items)
     assert (table.matrix.toarray() == MATRIX).all()
     assert table.items == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "delimiter"), [(",", ","), (",", "comma"), ("\t", "tab"), ("\t", "\t"), ("::", "::"), (" ", "blanks")]
+)
+@pytest.mark.parametrize("name", ["Vote.txt", "ratings.csv", "ratings"])
+def test_options_say_what_the_name_does_not(tmp_path, items, mark, delimiter, name):
+    table = load(write(tmp_path, lines(mark, "1"), name), items=items, format="pairs", delimiter=delimiter)
+    assert (table.matrix.toarray() == MATRIX).all()
 
 
 def test_unused_items_of_the_catalogue_are_columns_too(tmp_path):
@@ -78,7 +90,7 @@ def test_minimum_rating_filters_and_is_noted(tmp_path, items):
     text = "u1,a,5\nu1,b,2\nu2,b,4\n"
     table = load(write(tmp_path, text), items=items, min_rating=4)
     assert (table.matrix.toarray() == [[1, 0, 0], [0, 1, 0]]).all()
-    assert "at least 4" in table.notes[0]
+    assert "at least 4" in table.notes[-1]
 
 
 def test_order_of_lines_does_not_show_in_the_columns(tmp_path):
@@ -87,15 +99,15 @@ def test_order_of_lines_does_not_show_in_the_columns(tmp_path):
     assert forward.items == backward.items == ["x", "y", "z"]
 
 
-@pytest.mark.parametrize("first", ["user1,a", "u,item1", "movies2,b", "userx,c"])
+@pytest.mark.parametrize("first", ["user1,a", "u,item1", "movies2,b", "userx,c", "user:1,item:2", "user,a"])
 def test_ids_that_look_like_words_are_not_a_header(tmp_path, first):
     table = load(write(tmp_path, f"{first}\nu2,b\n"), items="from-data")
     assert table.matrix.sum() == 2
-    assert not table.notes
+    assert table.users[0] == first.split(",")[0]
 
 
-def test_guessed_header_is_noted(tmp_path, items):
-    assert "header" in load(write(tmp_path, "userId,movieId\nu1,a\n"), items=items).notes[0]
+def test_a_header_is_noted_with_its_names(tmp_path, items):
+    assert "userId, movieId" in load(write(tmp_path, "userId,movieId\nu1,a\n"), items=items).notes[0]
 
 
 def test_nothing_above_the_minimum_rating_is_said_so(tmp_path, items):
@@ -107,12 +119,20 @@ def test_options_that_do_not_apply_are_refused(tmp_path):
     np.save(tmp_path / "m.npy", MATRIX)
     with pytest.raises(DataError, match="minimum rating applies"):
         load(tmp_path / "m.npy", min_rating=2)
-    with pytest.raises(DataError, match="header"):
-        load(tmp_path / "m.npy", header=True)
+    for option in ({"header": True}, {"format": "pairs"}, {"delimiter": "tab"}):
+        with pytest.raises(DataError, match="text files only"):
+            load(tmp_path / "m.npy", **option)
+    for option, message in [
+        ({"header": "yes"}, "header must be True or False"),
+        ({"format": "triples"}, "format must be one of 'pairs', 'lists', 'ratings', got 'triples'"),
+        ({"delimiter": ";"}, "delimiter must be one of"),
+    ]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            load(tmp_path / "m.csv", items=3, **option)
 
 
 def test_ratings_are_noted_as_unused(tmp_path, items):
-    assert "not used" in load(write(tmp_path, lines(",", "2")), items=items).notes[0]
+    assert "not used" in load(write(tmp_path, lines(",", "2")), items=items).notes[-1]
 
 
 def test_arrays_matrices_and_numbers(tmp_path, items):
@@ -131,21 +151,23 @@ def test_arrays_matrices_and_numbers(tmp_path, items):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("u1,a\nu2\n", "line 2: 1 field"),
-        ("u1,a\nu2,b,3\n", "line 2: 3 field"),
+        ("u1,a\nu2\n", "line 2: 1 field.*--delimiter"),
+        ("u1,a\nu2,b,3,4,5,6\n", "line 2: 6 field.*--format"),
         ("u1,a,3\nu2,b,good\n", "line 2: the rating 'good' is not a number"),
         ("u1,a,3\nu2,b,nan\n", "line 2: the rating 'nan'"),
         ("u1,a\nu1,\n", "line 2: empty user or item"),
         ("u1,a\nu1,q\n", "line 2: item 'q' is not in the catalogue"),
+        ("u1,a\nu1, b\n", "line 2: item ' b' is not in the catalogue"),
         ("who,what\nu1,a\n", "line 1: item 'what' .*--header"),
-        ("u1\n", "line 1: 'u1' is not a number; expected user,item"),
-        ("u1::a::1::2::3::4\n", "line 1: 6 field"),
-        ("u1 a\nu2 b 3\n", "line 1: 'u1' is not a number; .*a user's number followed by the numbers of their items"),
-        ("u1,a,1,2,3,4\n", "line 1: 'u1' is not a number; .*a row of ratings"),
+        ("u1\n", "line 1: 1 field"),
+        ("u1\ta\nu2\tb\n", "line 1: 1 field.*separated by commas; if it is not that, say so: --format, --delimiter"),
         ("", "the file is empty"),
         ("user,item\n", "no interactions found"),
-        (b"u1,a\n\xff\xfe,b\n", "not UTF-8"),
-        ('u1,a\n"u2,b\n', "expected user,item"),
+        ("user,item\nu1,a,3\n", r"line 2: 3 field\(s\), line 1 names 2"),
+        (b"u1,a\n\xff\xfe,b\n", "line 2: not UTF-8"),
+        (b"u1,a\nu\x00,b\n", "line 2: a NUL character"),
+        ('u1,a\n"u2,b\n', "line 2: a quoted field that does not end"),
+        ('u1,a\n"u2"x,b\n', "line 2: a quoted field"),
     ],
 )
 def test_malformed_text_names_file_line_and_expectation(tmp_path, items, text, message):
@@ -177,7 +199,7 @@ def test_other_wrong_files(tmp_path, items):
     with pytest.raises(DataError, match="outside the catalogue 3, the first is '7'"):
         load(tmp_path / "outside.npz", items="3")
     np.savez(tmp_path / "float.npz", user=np.zeros(1, int), item=np.array([1.5]))
-    with pytest.raises(DataError, match="whole numbers or text"):
+    with pytest.raises(DataError, match=r"float.npz: item in row 0 is the number 1.5.*whole numbers, text"):
         load(tmp_path / "float.npz", items="3")
     np.savez(tmp_path / "nan.npz", user=np.zeros(1, int), item=np.zeros(1, int), rating=np.array([np.nan]))
     with pytest.raises(DataError, match="finite"):
@@ -211,8 +233,10 @@ def test_lists_of_items_are_read_user_by_user(tmp_path):
     """As in train.txt and test.txt of LightGCN; a user may have no item."""
     table = load(write(tmp_path, "0 0 2\n1 1\n2\n3 0 1\n", "train.txt"), items="3")
     assert (table.matrix.toarray() == MATRIX).all()
-    same = load(write(tmp_path, "0 0\n0 2\n1 1\n3 0\n3 1\n", "train.txt"), items="3")
+    same = load(write(tmp_path, "0 0\n0 2\n1 1\n3 0\n3 1\n", "pairs.txt"), items="3")
     assert (same.matrix.toarray() == MATRIX).all()
+    commas = load(write(tmp_path, "0,0,2\n1,1\n3,0,1\n"), items="3", format="lists", delimiter=",")
+    assert (commas.matrix.toarray() == MATRIX).all()
     with pytest.raises(DataError, match="line 2: item '9' is not in the catalogue 3"):
         load(write(tmp_path, "0 0 2 1\n1 9\n", "train.txt"), items="3")
     with pytest.raises(DataError, match="no rating"):
@@ -225,21 +249,27 @@ RATINGS = "2,1.5,99,-3,99,99\n1,99,9,99,99,99\n3,0,2.5,99,99,1\n"
 RATED = [[1, 0, 1, 0, 0], [0, 1, 0, 0, 0], [1, 1, 0, 0, 1]]
 
 
-@pytest.mark.parametrize("text", [RATINGS, RATINGS.replace(",", "\t")])
-def test_rows_of_ratings_need_no_catalogue(tmp_path, text):
-    table = load(write(tmp_path, text))
+@pytest.mark.parametrize(("text", "name"), [(RATINGS, "r.csv"), (RATINGS.replace(",", "\t"), "r.tsv")])
+def test_rows_of_ratings_are_as_wide_as_the_list_of_items(tmp_path, text, name):
+    table = load(write(tmp_path, text, name), format="ratings", items=5)
     assert (table.matrix.toarray() == RATED).all()
-    assert table.catalogue == "columns of the matrix"
+    assert table.items == ["0", "1", "2", "3", "4"]
     assert "not used" in table.notes[0]
-    assert load(write(tmp_path, text), min_rating=1).matrix.sum() == 4
+    declared = load(write(tmp_path, text, name), format="ratings", items="from-data")
+    assert (declared.matrix.toarray() == RATED).all()
+    assert declared.catalogue == "columns of the matrix"
+    assert load(write(tmp_path, text, name), format="ratings", items=5, min_rating=1).matrix.sum() == 4
     with pytest.raises(DataError, match="no pair has the minimum rating"):
-        load(write(tmp_path, text), min_rating=50)
+        load(write(tmp_path, text, name), format="ratings", items=5, min_rating=50)
+    with pytest.raises(DataError, match="public list of items"):
+        load(write(tmp_path, text, name), format="ratings")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (RATINGS + "1,99,9,99,99\n", r"line 4: 5 field\(s\), the lines above have 6"),
+        (RATINGS + "1,99,9,99,99\n", r"line 4: 5 field\(s\), not 6"),
+        ("1,99,9,99,99\n" + RATINGS, r"line 1: 5 field\(s\), not 6"),
         (RATINGS + "2,99,9,99,99,99\n", "line 4: 1 ratings, but the first field says 2"),
         (RATINGS + "1,99,x,99,99,99\n", "line 4: 'x' is not a number"),
         (RATINGS + "1,99,inf,99,99,99\n", "line 4: a rating that is not a finite number"),
@@ -247,11 +277,11 @@ def test_rows_of_ratings_need_no_catalogue(tmp_path, text):
 )
 def test_malformed_rows_of_ratings_name_the_line(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
-        load(write(tmp_path, text))
+        load(write(tmp_path, text), format="ratings", items=5)
 
 
 def test_excel_sheets_of_ratings_are_read(tmp_path):
-    table = load(Path(__file__).parent / "files" / "ratings.xls")
+    table = load(Path(__file__).parent / "files" / "ratings.xls", format="ratings")
     assert (table.matrix.toarray() == [[1, 0, 1], [0, 1, 0], [1, 1, 1]]).all()
     with pytest.raises(DataError, match=r"not a readable \.xls"):
         load(write(tmp_path, "not excel", "bad.xls"))
@@ -272,7 +302,7 @@ def test_parquet_columns_are_found_by_name(tmp_path, items):
         ({"user": [1], "thing": [2]}, r"no column of items among \['user', 'thing'\]"),
         ({"user": [1], "user_id": [1], "item": [2]}, "more than one column of users"),
         ({"user": [1, None], "item": [2, 3]}, r"column 'user' has 1 empty cell"),
-        ({"user": [1.5], "item": [2]}, "whole numbers or text"),
+        ({"user": [1.5], "item": [2]}, "user in row 0 is the number 1.5"),
     ]:
         pq.write_table(pa.table(columns), file)
         with pytest.raises(DataError, match=message):

@@ -8,12 +8,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from dpspectral.catalogue import PrivateCatalogue, catalogue_by_name
-from dpspectral.cli.common import DELTA, EPSILON, ERR, HEADER, LEDGER, MIN_RATING, check_out, ledger_words, open_ledger
+from dpspectral.cli.common import (
+    DELTA,
+    EPSILON,
+    ERR,
+    LEDGER,
+    Command,
+    check_out,
+    ledger_words,
+    open_ledger,
+    reading_options,
+)
 from dpspectral.files import write_text
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
@@ -24,8 +34,7 @@ from dpspectral.recsys.tables import Table
 from dpspectral.reports import meaning
 from dpspectral.reports.basis import beside, of_file, warnings_of
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-_OPTIONS = [
+_OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--items", metavar="FILE|N|from-data", help="The public list of items (columns)."),
     click.option("--rank", type=int, required=True, help="Number of components."),
     EPSILON,
@@ -75,8 +84,7 @@ _OPTIONS = [
     ),
     click.option("--row-norm", type=float, help="For --unit rows: rows are clipped to this ℓ2 norm."),
     click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction."),
-    MIN_RATING,
-    HEADER,
+    reading_options,
     click.option("--iterations", type=int, help="Power method: products with the data, which share ε.  [default: 2]"),
     click.option("--oversampling", type=int, help="Power method: extra columns.  [default: 15 times the rank]"),
     click.option(
@@ -138,8 +146,7 @@ class Asked:
     neighbours: str
     row_norm: float | None
     binarize: bool
-    min_rating: float | None
-    header: bool | None
+    reading: dict[str, Any]  # how the file is read: arguments of `load`
     iterations: int | None
     oversampling: int | None
     start: str | None
@@ -172,7 +179,7 @@ class Asked:
                 raise ValueError(f"--report {self.page} is the file of --out; choose another one")
             if self.ledger is not None and self.page.resolve().name.startswith(self.ledger.resolve().name + "-"):
                 raise ValueError(f"--report {self.page} is called like a file of the ledger; choose another one")
-        return datasets.load(data, items=self.items, min_rating=self.min_rating, header=self.header)
+        return datasets.load(data, items=self.items, **self.reading)
 
     def choices(self, table: Table) -> dict[str, Any]:
         """Arguments of `decompose`."""

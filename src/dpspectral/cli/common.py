@@ -6,8 +6,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import click
 from rich.console import Console
@@ -16,7 +17,9 @@ from rich.table import Table as Grid
 
 from dpspectral.files import check_writable
 from dpspectral.privacy.ledger import Ledger
+from dpspectral.recsys import reading
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 OUT = Console()
 ERR = Console(stderr=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one machine-readable JSON object.")
@@ -94,4 +97,33 @@ def facts(rows: list[tuple[str, str]]) -> None:
 
 
 MIN_RATING = click.option("--min-rating", type=float, help="Keep only pairs rated at least this.")
-HEADER = click.option("--header/--no-header", default=None, help="Whether line 1 is a header.  [default: guessed]")
+_READING = [
+    MIN_RATING,
+    click.option(
+        "--header/--no-header", default=None,
+        help="Whether line 1 names the columns.  [default: if it is made of known names and nothing else]",
+    ),
+    click.option(
+        "--format", type=click.Choice(reading.FORMATS),
+        help="Of text: user and item, a user and their items, or a row of ratings on each line.  [default: lists for "
+        "train.txt and test.txt, else pairs]",
+    ),
+    click.option(
+        "--delimiter", type=click.Choice(reading.DELIMITERS), metavar="','|tab|'::'|blanks",
+        help="Of text.  [default: by name, ',' for .csv, tab for .tsv, .tab, .data, .base, .test and .inter, '::' for "
+        ".dat, else blanks]",
+    ),
+]  # fmt: skip
+
+
+def reading_options(command: Command) -> Command:
+    """How data files are read; the command gets it as `reading`, arguments of `datasets.load`."""
+
+    @wraps(command)
+    def collected(**options: Any) -> Any:
+        how = {name: options.pop(name) for name in reading.OPTIONS}
+        return command(**options, reading=how)
+
+    for option in reversed(_READING):
+        collected = option(collected)
+    return cast(Command, collected)

@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from dpspectral.cli.basis import Asked, basis_options, paid
 from dpspectral.cli.common import JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.decompose import decompose
-from dpspectral.files import read_arrays, write_whole
+from dpspectral.files import read_arrays, write_text, write_whole
 from dpspectral.parties.peers.source import Peers
 from dpspectral.parties.secure_sum.source import SecureSum
 from dpspectral.recsys.tables import Table
@@ -144,9 +144,10 @@ def _flower(
         "rounds": (asked.iterations or 3) + 4, "catalogue": asked.catalogue, "method": asked.method,
     }  # fmt: skip
     given = {
-        "floor": asked.floor, "weighting": asked.weighting, "row-norm": asked.row_norm, "header": asked.header,
-        "iterations": asked.iterations, "oversampling": asked.oversampling, "min-rating": asked.min_rating,
+        "floor": asked.floor, "weighting": asked.weighting, "row-norm": asked.row_norm,
+        "iterations": asked.iterations, "oversampling": asked.oversampling,
         "ledger": None if asked.ledger is None else str(asked.ledger.resolve()),
+        **{name.replace("_", "-"): value for name, value in asked.reading.items()},
     }  # fmt: skip
     config |= {"rehearsal": True, "items-from": asked.items_from(table)}
     config |= {name: value for name, value in given.items() if value is not None}
@@ -157,7 +158,7 @@ def _flower(
         config["items"] = str(table.matrix.shape[1])
         if table.items is not None:
             config["items"] = str(Path(folder) / "items.txt")
-            Path(config["items"]).write_text("\n".join(map(str, table.items)) + "\n")
+            write_text(config["items"], "\n".join(table.items) + "\n")
         if asked.ledger is not None:
             config["state"] = str(Path(folder) / "server")
         made = Path(folder) / "basis.npz"

@@ -22,7 +22,8 @@ def fit(data: Path, threads: int | None, as_json: bool, **options: Any) -> None:
     """Release a private basis of DATA and write it to an .npz file.
 
     DATA is text with user,item[,rating] or a user and their items on each line, Parquet, an .npz with arrays user and
-    item, a scipy sparse .npz, a .npy matrix, a Jester sheet (.xls), or a folder made by `dpspectral store`.
+    item, a scipy sparse .npz, a .npy matrix, a Jester sheet (.xls), or a folder made by `dpspectral store`. How text is
+    read comes from its name, a header, --format and --delimiter, never from its records.
     The file holds components, eigenvalues, the item names and a summary; all of it may be published.
     """
     with plain_errors():

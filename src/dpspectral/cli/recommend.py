@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import HEADER, JSON, MIN_RATING, OUT, check_out, facts, plain_errors
+from dpspectral.cli.common import JSON, OUT, check_out, facts, plain_errors, reading_options
 from dpspectral.files import write_text
 from dpspectral.recommender import FILTERS, PrivateRecommender
 from dpspectral.recsys import datasets
@@ -24,10 +24,10 @@ ALPHA = click.option(
 )
 
 
-def _load_rows(model: PrivateRecommender, data: Path, min_rating: float | None, header: bool | None) -> datasets.Table:
+def _load_rows(model: PrivateRecommender, data: Path, reading: dict[str, Any]) -> datasets.Table:
     """Rows over the items of a basis."""
     names = model.items_ or str(model.n_features_in_)
-    return datasets.load(data, items=names, min_rating=min_rating, header=header)
+    return datasets.load(data, items=names, **reading)
 
 
 @click.command()
@@ -37,8 +37,7 @@ def _load_rows(model: PrivateRecommender, data: Path, min_rating: float | None, 
 @click.option("--user", "wanted", multiple=True, help="Only this user (may be repeated).")
 @FILTER
 @ALPHA
-@MIN_RATING
-@HEADER
+@reading_options
 @click.option("--out", type=click.Path(path_type=Path), help="A .csv file to write.  [default: standard output]")
 def recommend(
     basis: Path,
@@ -47,8 +46,7 @@ def recommend(
     wanted: tuple[str, ...],
     kind: str,
     alpha: float,
-    min_rating: float | None,
-    header: bool | None,
+    reading: dict[str, Any],
     out: Path | None,
 ) -> None:
     """Recommend items to users from a private BASIS and ROWS, what they have (any file that fit reads).
@@ -60,7 +58,7 @@ def recommend(
         if out is not None:
             check_out(out, basis, rows)
         model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
-        table = _load_rows(model, rows, min_rating, header)
+        table = _load_rows(model, rows, reading)
         users = table.users or [str(row) for row in range(table.matrix.shape[0])]
         unknown = sorted(set(wanted) - set(users))
         if unknown:
@@ -89,8 +87,7 @@ def recommend(
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True)
 @FILTER
 @ALPHA
-@MIN_RATING
-@HEADER
+@reading_options
 @JSON
 def score(
     basis: Path,
@@ -99,8 +96,7 @@ def score(
     top: int,
     kind: str,
     alpha: float,
-    min_rating: float | None,
-    header: bool | None,
+    reading: dict[str, Any],
     as_json: bool,
 ) -> None:
     """Recall and NDCG of a BASIS: users have TRAIN, and TEST should come up. NOT PRIVATE: exact figures of the data.
@@ -109,7 +105,7 @@ def score(
     """
     with plain_errors():
         model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
-        parts = [_load_rows(model, file, min_rating, header) for file in (train, test)]
+        parts = [_load_rows(model, file, reading) for file in (train, test)]
         matrices = [sp.csr_array(part.matrix) for part in parts]
         if parts[0].users is not None and parts[1].users is not None:
             index = {user: row for row, user in enumerate(parts[0].users)}

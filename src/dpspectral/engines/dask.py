@@ -10,7 +10,8 @@ its memory holds one part and one sum per thread. Partial sums are added in a tr
 comes back, and the noise is added here, once. A worker that dies is replaced by
 computing its parts again elsewhere: sums are exact integers, so nothing else changes.
 
-All of one user's interactions must be in one part. For lists of pairs that is checked.
+All of one user's interactions must be in one part. For lists of pairs that is checked, by the canonical text of
+identifiers: parts may have them as numbers, text or bytes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from dpspectral.privacy import checks
 from dpspectral.privacy.units import Unit
 from dpspectral.queries import Query
 from dpspectral.recsys import datasets
+from dpspectral.recsys.tables import listed_once
 from dpspectral.rows import Rows, some_columns
 from dpspectral.store import Store
 
@@ -86,9 +88,11 @@ class DaskRows(Rows):
             if items is None:
                 raise ValueError("items is missing: the public catalogue, a number or a list of names")
             self._parts = [str(part) for part in parts]
-            named = not isinstance(items, (int, np.integer))
-            self._items = [str(name) for name in items] if named else str(items)  # type: ignore[union-attr]
-            n = len(self._items) if named else checks.integer("items", items, low=1)
+            if isinstance(items, (int, np.integer)):
+                self._items, n = str(items), checks.integer("items", items, low=1)
+            else:
+                self._items = listed_once(items, "items")
+                n = len(self._items)
         if not self._parts:
             raise ValueError("parts is empty: name at least one file")
         self.shape = (-1, n)  # the number of users is known once the parts have been checked

@@ -11,8 +11,10 @@ import scipy.sparse as sp
 
 from dpspectral.files import UNREADABLE
 from dpspectral.privacy import checks
+from dpspectral.recsys import reading
 from dpspectral.recsys.parquet import load_parquet
 from dpspectral.recsys.rating_table import load_xls
+from dpspectral.recsys.reading import Reading
 from dpspectral.recsys.tables import FROM_DATA, DataError, Items, Table, from_arrays, from_matrix
 from dpspectral.recsys.text import load_text
 
@@ -26,36 +28,51 @@ def load(
     items: Items | None = None,
     min_rating: float | None = None,
     header: bool | None = None,
+    format: str | None = None,
+    delimiter: str | None = None,
 ) -> Table:
     """A data file as a matrix.
 
     Parameters
     ----------
     path
-        Text with user,item[,rating[,time]] on each line, separated by comma, tab, `::` or blanks, with or without
-        header (MovieLens of all sizes, EachMovie's votes); text with a user and all their items on each line
-        (`train.txt` of LightGCN); rows of ratings with 99 for none, as text or `.xls` (Jester); `.parquet` with columns
-        of users and items; `.npz` with arrays `user` and `item` (and perhaps `rating`) or as saved by scipy.sparse;
-        `.npy` with users as rows; a folder made by `dpspectral store`.
+        Text with user, item[, rating[, time]] on each line (MovieLens of all sizes, EachMovie's votes), with a user and
+        all their items on each line (LightGCN), or with a row of ratings for each user, 99 for none (Jester, also as
+        `.xls`); `.parquet` with columns of users and items; `.npz` with arrays `user` and `item` (and perhaps
+        `rating`) or as saved by scipy.sparse; `.npy` with users as rows; a folder made by `dpspectral store`.
     items
         The public catalogue: a text file with one item per line, a number N (items 0..N−1), a list of names, or
-        "from-data", which declares the items that occur in the data public. Needed for lists of pairs; optional for
-        matrices.
+        "from-data", which declares the items that occur in the data public. Needed for text and for lists of pairs;
+        optional for matrices and sheets.
     min_rating
         Keep only pairs rated at least this.
     header
-        Whether the first line is a header; guessed from its words if not given.
+        Whether line 1 of a text file of pairs names its columns, in any order. If not given, it does if it is made of
+        known names of columns (`recsys/columns.py`) and nothing else.
+    format
+        Of text: "pairs", "lists" (a user and their items) or "ratings" (a row of them). If not given, `train.txt` and
+        `test.txt` are lists, and everything else is pairs.
+    delimiter
+        Of text: ",", "tab", "::" or "blanks" (runs of spaces and tabs). If not given, by the end of the file's name:
+        a comma for `.csv`; tabs for `.tsv`, `.tab`, `.data`, `.base`, `.test` and `.inter`; `::` for `.dat`; blanks
+        for everything else, and for lists.
+
+    Nothing of this is guessed from records: what a line becomes depends on that line and on these options alone. Lines
+    that do not fit are errors. Identifiers become one canonical text (`identity.py`), so that a person is one row.
     """
     file = Path(path)
-    if (file / "store.json").is_file():
+    reading.check(header, format, delimiter)
+    kind = file.suffix.lower()
+    stored = (file / "store.json").is_file()
+    sheet = kind == ".xls" and format == "ratings"  # what it is anyway
+    if (stored or kind in _PLAIN) and (header, None if sheet else format, delimiter) != (None, None, None):
+        raise DataError(f"{file}: header, format and delimiter are told of text files only")
+    if stored:
         return _load_store(file, items, min_rating)
     if not file.is_file():
         raise DataError(f"{file}: it is a folder, not a file" if file.is_dir() else f"{file}: no such file")
     if min_rating is not None:
         checks.real("min_rating", min_rating)
-    kind = file.suffix.lower()
-    if header is not None and kind in _PLAIN:
-        raise DataError(f"{file}: a header can be told only of text files")
     if kind == ".npy":
         return _as_given(file, _load_npy(file), items, min_rating)
     if kind == ".npz":
@@ -64,7 +81,7 @@ def load(
         return load_parquet(file, items, min_rating)
     if kind == ".xls":
         return load_xls(file, items, min_rating)
-    return load_text(file, items, min_rating, header)
+    return load_text(file, items, min_rating, Reading.of(file, header, format, delimiter))
 
 
 def load_public(path: str | Path) -> Table:

@@ -10,41 +10,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral import identity
 from dpspectral.files import UNREADABLE
-from dpspectral.recsys.tables import DataError, Items, Table, from_arrays
-
-_NAMES = {
-    "user": ("user", "user_id", "userid", "uid", "customer", "customer_id", "person_id", "reviewerid"),
-    "item": ("item", "item_id", "itemid", "iid", "movie", "movie_id", "movieid", "product", "product_id", "artist_id",
-             "book_id", "isbn", "asin"),
-    "rating": ("rating", "score", "stars", "value"),
-}  # fmt: skip
+from dpspectral.recsys import columns
+from dpspectral.recsys.tables import DataError, Items, Table, check_ratings, distinct, from_arrays, positions
 
 
 def load_parquet(file: Path, items: Items | None, min_rating: float | None) -> Table:
     pa, pq = _arrow(file)
     with _readable(file, pa):
         chosen = _columns(file, pq)
-        arrays = _plain(file, pq.read_table(file, columns=list(chosen.values())), chosen)
+        arrays = _arrays(file, pa, pq.read_table(file, columns=list(chosen.values())), chosen)
     return from_arrays(file, arrays, items, min_rating)
 
 
 def pairs_of(
     file: Path, names: dict[str, int], min_rating: float | None = None, batch: int = 1 << 20
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """Users and positions of their items, a piece at a time, for files larger than memory."""
+    """Keys of users and positions of their items, a piece at a time, for files larger than memory."""
     pa, pq = _arrow(file)
     with _readable(file, pa):
         chosen = _columns(file, pq)
     if min_rating is not None and "rating" not in chosen:
         raise DataError(f"{file}: a minimum rating was asked for, but there is no column of ratings")
     with _readable(file, pa), pq.ParquetFile(file) as opened:
+        start = 0
         for piece in opened.iter_batches(batch, columns=list(chosen.values())):
-            arrays = _plain(file, pa.Table.from_batches([piece]), chosen)
+            arrays = _arrays(file, pa, pa.Table.from_batches([piece]), chosen)
+            try:
+                arrays["user"] = identity.keys(arrays["user"])
+            except identity.IdentityError as error:
+                raise DataError(f"{file}, from row {start} on: {error}") from error
+            start += len(piece)
             if min_rating is not None:
+                check_ratings(file, arrays["rating"])
                 keep = arrays["rating"] >= min_rating
                 arrays = {role: values[keep] for role, values in arrays.items()}
-            yield arrays["user"], _positions(file, arrays["item"], names)
+            occurring, places = distinct(file, arrays["item"], "item")
+            yield arrays["user"], positions(file, occurring, names, list(names))[places]
 
 
 @contextmanager
@@ -56,14 +59,6 @@ def _readable(file: Path, pa: Any) -> Iterator[None]:
         raise
     except (pa.ArrowException, *UNREADABLE) as error:
         raise DataError(f"{file}: not a readable Parquet file") from error
-
-
-def _positions(file: Path, items: NDArray[Any], names: dict[str, int]) -> NDArray[np.int64]:
-    distinct, place = np.unique(items, return_inverse=True)
-    unknown = [str(item) for item in distinct if str(item) not in names]
-    if unknown:
-        raise DataError(f"{file}: {len(unknown)} item(s) outside the catalogue, the first is {unknown[0]!r}")
-    return np.array([names[str(item)] for item in distinct], dtype=np.int64)[place]
 
 
 def _arrow(file: Path) -> tuple[Any, Any]:
@@ -78,25 +73,30 @@ def _arrow(file: Path) -> tuple[Any, Any]:
 def _columns(file: Path, pq: Any) -> dict[str, str]:
     """Which columns hold users, items and ratings."""
     names = pq.read_schema(file).names
-    chosen: dict[str, str] = {}
-    for role, known in _NAMES.items():
-        found = [name for name in names if name.lower() in known]
-        if len(found) == 1:
-            chosen[role] = found[0]
-        elif len(found) > 1 or role != "rating":
-            what = "more than one" if found else "no"
-            raise DataError(
-                f"{file}: {what} column of {role}s among {names}; call one of them '{role}' and the others differently"
-            )
-    return chosen
+    try:
+        return {role: names[place] for role, place in columns.places(names).items()}
+    except ValueError as error:
+        raise DataError(f"{file}: {error}; call one of them so and the others differently") from error
 
 
-def _plain(file: Path, table: Any, chosen: dict[str, str]) -> dict[str, Any]:
+def _arrays(file: Path, pa: Any, table: Any, chosen: dict[str, str]) -> dict[str, NDArray[Any]]:
     arrays = {}
     for role, name in chosen.items():
         column = table.column(name)
         if column.null_count:
             raise DataError(f"{file}: column {name!r} has {column.null_count} empty cell(s)")
-        values = column.to_numpy()
-        arrays[role] = values.astype(str) if values.dtype == object else values
+        arrays[role] = column.to_numpy() if role == "rating" else _identifiers(file, pa, column, role)
     return arrays
+
+
+def _identifiers(file: Path, pa: Any, column: Any, role: str) -> NDArray[Any]:
+    """A column as `identity` takes it: NumPy knows neither UUIDs nor zones."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        values = np.empty(len(column), dtype=object)
+        values[:] = column.to_pylist()
+        return values
+    found: NDArray[Any] = column.to_numpy()
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        texts, places = distinct(file, found, role)
+        return np.array([identity.utc(text) for text in texts], dtype=object)[places]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ from numpy.typing import NDArray
 
 from dpspectral.files import read_arrays
 from dpspectral.recsys.datasets import load_public
+from dpspectral.recsys.reading import BLANKS
 from dpspectral.recsys.tables import DataError
+from dpspectral.recsys.text import fields_of, lines_of
+
+_NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
@@ -88,20 +93,18 @@ def _published(folder: Path) -> Split:
         file = folder / name
         if not file.is_file():
             raise DataError(f"{folder}: no {name}; expected a folder with train.txt and test.txt, or a data file")
-        try:
-            lines = file.read_text().splitlines()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{file}: not text ({error.reason} at byte {error.start})") from error
-        for line, text in enumerate(lines, start=1):
-            try:
-                values = [int(word) for word in text.split()]
-            except ValueError:
-                raise DataError(
-                    f"{file}, line {line}: expected a user's number and the numbers of their items, separated by blanks"
-                ) from None
-            users += values[:1] * (len(values) - 1)
-            items += values[1:]
-            parts += [number == 1] * (len(values) - 1)
+        with file.open("rb") as stream:
+            for line, text in lines_of(file, stream):
+                words = fields_of(text, BLANKS)
+                if not all(map(_NUMBER.fullmatch, words)):
+                    raise DataError(
+                        f"{file}, line {line}: expected a user's number and the numbers of their items, separated by "
+                        "blanks"
+                    )
+                values = [int(word) for word in words]
+                users += values[:1] * (len(values) - 1)
+                items += values[1:]
+                parts += [number == 1] * (len(values) - 1)
     if not users:
         raise DataError(f"{folder}: train.txt and test.txt hold no interactions")
     return split(np.array(users), np.array(items), test=np.array(parts))

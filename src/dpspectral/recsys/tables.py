@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
+from dpspectral import identity
 from dpspectral.privacy import checks
 
 FROM_DATA = "from-data"
@@ -36,16 +38,16 @@ class Table:
 def need_items(file: Path, items: Items | None) -> Items:
     if items is None:
         raise DataError(
-            f"{file}: a list of pairs needs the public list of items: a file with one item per line, a number N for "
-            f"items 0..N-1, or '{FROM_DATA}' to declare the items that occur in the data public"
+            f"{file}: the public list of items is missing: a file with one item per line, a number N for items "
+            f"0..N-1, or '{FROM_DATA}' to declare the items that occur in the data public"
         )
     return items
 
 
 def read_catalogue(items: Items) -> list[str]:
-    """Names of the columns: of a file with one per line, or 0..N−1."""
+    """Names of the columns: of a file with one per line, 0..N−1, or the given ones."""
     if isinstance(items, list):
-        return items
+        return listed_once(items, "items")
     items = str(items)
     if items.isdecimal() and items.isascii():
         return [str(i) for i in range(checks.integer("items", int(items), low=1, high=10**8))]
@@ -53,16 +55,25 @@ def read_catalogue(items: Items) -> list[str]:
     if not file.is_file():
         raise DataError(f"items: {items!r} is neither a file, a number nor '{FROM_DATA}'")
     try:
-        names = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+        lines = file.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    names = [name for name in names if name]
+    names = [line.removesuffix("\r") for line in lines if line.strip()]  # a name is all of its line
     if not names:
         raise DataError(f"{file}: the catalogue is empty; expected one item per line")
+    return listed_once(names, str(file))
+
+
+def listed_once(items: Any, where: str) -> list[str]:
+    """The canonical names of a list of items; two columns of one name would be no list."""
+    try:
+        names = identity.texts(items, "item")
+    except identity.IdentityError as error:
+        raise DataError(f"{where}: {error}") from error
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise DataError(f"{file}: the item {name!r} is listed twice")
+            raise DataError(f"{where}: the item {name!r} is listed twice")
         seen.add(name)
     return names
 
@@ -89,37 +100,48 @@ def from_arrays(file: Path, arrays: dict[str, Any], items: Items | None, min_rat
     lengths = {name: values.shape for name, values in arrays.items()}
     if len(set(lengths.values())) != 1 or arrays["user"].ndim != 1 or not arrays["user"].size:
         raise DataError(f"{file}: 'user', 'item' (and 'rating') must be non-empty lists of equal length, got {lengths}")
+    if "rating" in arrays:
+        check_ratings(file, arrays["rating"])
+    elif min_rating is not None:
+        raise DataError(f"{file}: a minimum rating was asked for, but there are no ratings")
     users, found = arrays["user"], arrays["item"]
-    if users.dtype.kind not in "iuUS" or found.dtype.kind not in "iuUS":
-        kinds = f"{users.dtype} and {found.dtype}"
-        raise DataError(f"{file}: 'user' and 'item' must be whole numbers or text, got {kinds}")
-    if "rating" in arrays and not (arrays["rating"].dtype.kind in "biuf" and np.isfinite(arrays["rating"]).all()):
-        raise DataError(f"{file}: 'rating' must be finite numbers")
     if min_rating is not None:
-        if "rating" not in arrays:
-            raise DataError(f"{file}: a minimum rating was asked for, but there is no array 'rating'")
         keep = arrays["rating"] >= min_rating
         users, found = users[keep], found[keep]
-    distinct, columns = np.unique(found, return_inverse=True)
-    if source == FROM_DATA:
-        names, position = [str(item) for item in distinct], np.arange(len(distinct))
-    else:
-        names = read_catalogue(source)
-        index = {name: column for column, name in enumerate(names)}
-        unknown = [str(item) for item in distinct if str(item) not in index]
-        if unknown:
-            raise DataError(f"{file}: {len(unknown)} item(s) outside {words(source)}, the first is {unknown[0]!r}")
-        position = np.array([index[str(item)] for item in distinct], dtype=np.int64)
-    people, rows = np.unique(users, return_inverse=True)
-    columns = position[columns] if len(columns) else columns
+    people, rows = distinct(file, users, "user")
+    occurring, places = distinct(file, found, "item")
+    names = occurring if source == FROM_DATA else read_catalogue(source)
+    columns = positions(file, occurring, {name: column for column, name in enumerate(names)}, source)[places]
     notes = rating_notes("rating" in arrays, min_rating)
-    return from_pairs(file, rows, columns, names, source, notes, [str(user) for user in people])
+    return from_pairs(file, rows, columns, names, source, notes, people)
+
+
+def distinct(file: Path, ids: Any, what: str) -> tuple[list[str], NDArray[np.int64]]:
+    """The canonical texts among identifiers, and which of them each is."""
+    try:
+        return identity.distinct(ids, what)
+    except identity.IdentityError as error:
+        raise DataError(f"{file}: {error}") from error
+
+
+def positions(file: Path, occurring: list[str], names: dict[str, int], source: Items) -> NDArray[np.int64]:
+    """Columns of the items that occur."""
+    unknown = [item for item in occurring if item not in names]
+    if unknown:
+        raise DataError(f"{file}: {len(unknown)} item(s) outside {words(source)}, the first is {unknown[0]!r}")
+    return np.array([names[item] for item in occurring], dtype=np.int64)
+
+
+def check_ratings(file: Path, ratings: Any) -> None:
+    if ratings.dtype.kind not in "biuf" or not np.isfinite(ratings).all():
+        raise DataError(f"{file}: 'rating' must be finite numbers")
 
 
 def rating_notes(rated: bool, min_rating: float | None) -> list[str]:
+    """What is done with ratings. `rated`: whether the file has a place for them, whatever single records say."""
     if min_rating is not None:
         return [f"pairs rated at least {min_rating:g} count as one interaction each"]
-    return ["every listed pair counts as one interaction; its rating is not used"] if rated else []
+    return ["every listed pair counts as one interaction; ratings are not used"] if rated else []
 
 
 def from_pairs(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
@@ -27,7 +28,7 @@ from dpspectral.parties.secure_sum.messages import Kind, Refused, decode, peek
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.recsys import datasets
+from dpspectral.recsys import datasets, reading
 from dpspectral.recsys.tables import Table
 
 LOG = logging.getLogger("dpspectral.flower")
@@ -122,7 +123,7 @@ def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, 
     answered = memory.Answered(folder / f"party-{part}.rounds")
     if asked.stage != "masked":
         return _Absent(), answered
-    table = _table(str(run["data"]), str(run["items"]), run.get("min-rating"), run.get("header"))
+    table = _table(str(run["data"]), str(run["items"]), **reading.options(run, mark="-"))
     rows = table.matrix[row_parts(table.matrix.shape[0], parts)[part]]
     ledger = Ledger.open(folder / f"party-{part}.ledger", Budget(float(run["epsilon"]), float(run["delta"])))
     noise = _seeded(run.get("not-private-seed"), number, asked.party)
@@ -135,5 +136,5 @@ def _seeded(seed: object, number: int, party: int) -> NotPrivate | None:
 
 
 @lru_cache(maxsize=1)
-def _table(data: str, items: str, min_rating: float | None, header: bool | None) -> Table:
-    return datasets.load(Path(data), items=items, min_rating=min_rating, header=header)
+def _table(data: str, items: str, **how: Any) -> Table:
+    return datasets.load(Path(data), items=items, **how)

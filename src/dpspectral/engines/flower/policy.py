@@ -3,6 +3,7 @@
 data = "ratings.csv"            # rows of this party; paths are relative to this file
 items = "items.txt"             # the public list of items all parties share
 ledger = "party.ledger"         # made by `dpspectral ledger create`: the total its data may ever spend
+# also, how the file is read, as in `dpspectral fit`: min_rating, header, format, delimiter
 
 [allow]
 unit = "interaction"            # or "user", "rows" (then row_norm)
@@ -21,7 +22,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,9 @@ from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.queries import Product
-from dpspectral.recsys import datasets
+from dpspectral.recsys import datasets, reading
 
-_TOP = {"data", "items", "ledger", "min_rating", "header", "allow"}
+_TOP = {"data", "items", "ledger", "allow", *reading.OPTIONS}
 _ALLOW = {
     "unit", "floor", "weighting", "neighbours", "row_norm", "epsilon", "delta", "parties", "collusion", "releases",
     "columns", "not_private_seed",
@@ -73,8 +74,7 @@ class Policy:
     collusion: int
     releases: int
     columns: int
-    min_rating: float | None = None
-    header: bool | None = None
+    reading: dict[str, Any] = field(default_factory=dict)  # how the file is read: arguments of `load`
     seed: int | None = None
 
     @classmethod
@@ -99,8 +99,8 @@ class Policy:
                 Budget(allow["epsilon"], allow["delta"]), checks.integer("parties", allow.get("parties", 3), low=3),
                 checks.integer("collusion", allow.get("collusion", 1), low=1),
                 checks.integer("releases", allow.get("releases", 8), low=1),
-                checks.integer("columns", allow.get("columns", 4096), low=1), found.get("min_rating"),
-                found.get("header"), allow.get("not_private_seed"),
+                checks.integer("columns", allow.get("columns", 4096), low=1), reading.options(found),
+                allow.get("not_private_seed"),
             )  # fmt: skip
         except KeyError as error:
             raise PolicyError(f"policy {file}: {error.args[0]} is missing") from error
@@ -117,9 +117,7 @@ class Policy:
 
     def party(self, noise: NotPrivate | None = None) -> PolicyParty:
         """The party with its rows and its ledger."""
-        table = datasets.load(
-            self.folder / self.data, items=str(self.items_file), min_rating=self.min_rating, header=self.header
-        )
+        table = datasets.load(self.folder / self.data, items=str(self.items_file), **self.reading)
         if not self.ledger_file.exists():
             raise PolicyError(f"there is no ledger {self.ledger_file}: dpspectral ledger create {self.ledger_file} ...")
         return PolicyParty(table.matrix, self, Ledger.open(self.ledger_file), noise)

@@ -21,8 +21,8 @@ degree = 20                     # neighbours to share noise with
 seed = 7                        # of the graph, public
 patience = 10.0                 # seconds of silence after which a peer is taken for gone
 limit = 600.0                   # seconds after which a peer gives up
-# also: weighting, neighbours, binarize, min_rating, header, method, catalogue, iterations, oversampling, rounds,
-# retries
+# also: weighting, neighbours, binarize, method, catalogue, iterations, oversampling, rounds, retries; and how files are
+# read, as in `dpspectral fit`: min_rating, header, format, delimiter
 
 [[peers]]                       # in the same order for everybody
 name = "clinic-a"
@@ -49,13 +49,14 @@ from dpspectral.parties.peers.source import DEGREE
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.units import Unit, unit_by_name
+from dpspectral.recsys import reading
 
 _TOP = {"name", "data", "items", "ledger", "key", "out", "listen", "run", "peers", "not_private_seed"}
 _NEEDED = ("name", "data", "items", "ledger", "key", "out", "run", "peers")
 _RUN = {
-    "unit", "floor", "row_norm", "weighting", "neighbours", "binarize", "min_rating", "header", "rank", "epsilon",
-    "delta", "users", "collusion", "drop_tolerance", "degree", "seed", "patience", "limit", "method", "catalogue",
-    "iterations", "oversampling", "rounds", "retries",
+    "unit", "floor", "row_norm", "weighting", "neighbours", "binarize", "rank", "epsilon", "delta", "users",
+    "collusion", "drop_tolerance", "degree", "seed", "patience", "limit", "method", "catalogue", "iterations",
+    "oversampling", "rounds", "retries", *reading.OPTIONS,
 }  # fmt: skip
 
 _PEER = {"name", "address", "key"}
@@ -84,6 +85,7 @@ class Config:
     out: Path
     run: dict[str, Any]
     peers: tuple[Address, ...]
+    reading: dict[str, Any]  # how files are read: arguments of `load`
     unit: Unit
     budget: Budget
     setup: PeerSetup
@@ -149,7 +151,7 @@ class Config:
         )  # fmt: skip
         places = {name: folder / str(found[name]) for name in ("data", "items", "ledger", "key", "out")}
         return cls(
-            folder, str(found["name"]), **places, run=run, peers=known, unit=unit,
+            folder, str(found["name"]), **places, run=run, peers=known, reading=reading.options(run), unit=unit,
             budget=Budget(run["epsilon"], run["delta"]), setup=setup, catalogue=catalogue_by_name(catalogue),
             patience=float(patience), limit=float(limit),
             listen=found.get("listen"), seed=found.get("not_private_seed"),

@@ -84,10 +84,7 @@ class OnePeer(PeerSums):
 
 def load_party(config: Config) -> Party:
     """The rows and the ledger; raises before anybody is talked to."""
-    run = config.run
-    table = datasets.load(
-        config.data, items=str(config.items), min_rating=run.get("min_rating"), header=run.get("header")
-    )
+    table = datasets.load(config.data, items=str(config.items), **config.reading)
     if not config.ledger.exists():
         raise ValueError(f"there is no ledger {config.ledger}: dpspectral ledger create {config.ledger} ...")
     noise = None if config.seed is None else NotPrivate(config.seed)

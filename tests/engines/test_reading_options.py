@@ -1,0 +1,103 @@
+"""How a file is read can be said wherever one is named: in a policy, in a run of Flower, in a peer's file."""
+
+import pytest
+
+pytest.importorskip("flwr")
+pytest.importorskip("zmq")
+
+from dpspectral import Budget, Ledger
+from dpspectral.cli.basis import Asked
+from dpspectral.cli.federate import _flower
+from dpspectral.engines.flower import client
+from dpspectral.engines.flower.policy import Policy, PolicyError
+from dpspectral.engines.peers.config import Config, ConfigError
+from dpspectral.engines.peers.run import load_party
+from dpspectral.recsys import reading
+from dpspectral.recsys.datasets import load
+
+POLICY = """
+data = "rows.txt"
+items = "items.txt"
+ledger = "party.ledger"
+{options}
+[allow]
+unit = "interaction"
+floor = 2
+epsilon = 2.0
+delta = 1e-6
+"""
+PEER = (
+    'name = "1"\ndata = "rows.txt"\nitems = "items.txt"\nledger = "party.ledger"\nkey = "k"\nout = "o.npz"\n'
+    '[run]\nunit = "interaction"\nrank = 1\nusers = 9\nepsilon = 1.0\ndelta = 1e-6\nfloor = 2\ndegree = 2\n{options}\n'
+    + "".join(f'[[peers]]\nname = "{n}"\naddress = "tcp://h:{n}"\nkey = "{n * 40}"\n' for n in "123")
+)
+LISTS = 'format = "lists"\ndelimiter = "comma"'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "items.txt").write_text("a\nb\nc\n")
+    (tmp_path / "rows.txt").write_text("1,a,b\n2,c\n3,a,b,c\n")
+    Ledger.open(tmp_path / "party.ledger", Budget(3, 1e-6))
+    return tmp_path
+
+
+def test_a_policy_says_how_its_file_is_read(folder):
+    file = folder / "policy.toml"
+    file.write_text(POLICY.format(options=LISTS))
+    assert Policy.read(file).party().users == 3
+    file.write_text(POLICY.format(options=""))
+    with pytest.raises(ValueError, match="separated by blanks"):
+        Policy.read(file).party()
+
+
+def test_a_peers_file_says_so_for_everybody(folder):
+    file = folder / "me.toml"
+    file.write_text(PEER.format(options=LISTS))
+    found = Config.read(file)
+    assert load_party(found).users == 3
+    file.write_text(PEER.format(options=""))
+    other = Config.read(file)
+    assert other.agreement("") != found.agreement("")
+    with pytest.raises(ValueError, match="separated by blanks"):
+        load_party(other)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ('format = "triples"', "format must be one of"),
+        ("format = 3", "format must be one of"),
+        ('delimiter = ";"', "delimiter must be one of"),
+        ('header = "yes"', "header must be True or False"),
+        ('min_rating = "high"', "min_rating must be a number"),
+        ('separator = ","', "does not know separator"),
+    ],
+)
+def test_wrong_options_are_said_when_the_file_is_read(folder, options, says):
+    file = folder / "file.toml"
+    for text, read, error in ((POLICY, Policy.read, PolicyError), (PEER, Config.read, ConfigError)):
+        file.write_text(text.format(options=options))
+        with pytest.raises(error, match=says):
+            read(file)
+
+
+def test_a_simulation_of_flower_is_told_what_the_command_was(folder, monkeypatch):
+    """What `federate` writes into the run's settings is what nodes read their part with."""
+    settings = {}
+
+    def simulate(config, _folder):
+        settings.update(config)
+        raise InterruptedError
+
+    monkeypatch.setattr("dpspectral.engines.flower.simulate.simulate", simulate)
+    how = {"min_rating": None, "header": False, "format": "lists", "delimiter": "comma"}
+    rest = dict.fromkeys(Asked.__dataclass_fields__)
+    asked = Asked(**{**rest, "reading": how, "kind": "interaction", "epsilon": 1.0, "delta": 1e-6, "catalogue": "none",
+                     "items": str(folder / "items.txt")})  # fmt: skip
+    table = load(folder / "rows.txt", items=str(folder / "items.txt"), **how)
+    with pytest.raises(InterruptedError):
+        _flower(asked, folder / "rows.txt", table, 3, 1, 0, False)
+    assert reading.options(settings, mark="-") == how
+    found = client._table(settings["data"], str(folder / "items.txt"), **reading.options(settings, mark="-"))
+    assert (found.matrix.toarray() == table.matrix.toarray()).all()
