@@ -96,7 +96,7 @@ class _Memory:
 class Statement:
     """What one run released, and where its ledger stood when it ended: facts, not the ledger itself."""
 
-    ledger: str  # its id
+    ledger: str  # its id; told where there is a file that has it too
     budget: Budget  # the ledger's total
     mu: float  # all that was released by then
     releases: tuple[Release, ...]  # of this run
@@ -110,7 +110,7 @@ class Statement:
         budget = {"epsilon": self.budget.epsilon, "delta": self.budget.delta, "mu": self.budget.mu}
         spent = {"epsilon": epsilon_from_mu(self.mu, self.budget.delta), "delta": self.budget.delta, "mu": self.mu}
         return {
-            "id": self.ledger, "budget": budget, "spent": spent, "private": self.private, "lasting": self.lasting,
+            "id": self.ledger if self.lasting else None, "budget": budget, "spent": spent, "private": self.private, "lasting": self.lasting,
             "anchored": self.anchored, "releases": [_told(release) for release in self.releases],
             "earlier": self.earlier,
         }  # fmt: skip

@@ -95,19 +95,7 @@ def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[
     """Meet the others, compute the basis with them, save it, and stay until they have it too."""
     secret, party = read_key(config.key), load_party(config)
     assert isinstance(party.ledger, Ledger)
-    # All of the run fits, or it is not begun.
-    with party.ledger.reserve(config.unit.relation, config.budget.mu, label=config.out.name) as account:
-        party.ledger = account
-        _run_peer(config, secret, party, tell, save)
-
-
-def _run_peer(
-    config: Config,
-    secret: bytes,
-    party: Party,
-    tell: Callable[[str, float], None],
-    save: Callable[[Result, OnePeer], None],
-) -> None:
+    party.ledger.require(config.unit.relation, config.budget.mu)  # all of the run fits, or it is not begun
     background = Background()
 
     async def open_peer() -> tuple[Peer, Transport]:
@@ -139,8 +127,10 @@ def _run_peer(
         try:
             tell("waiting for the others", 0.0)
             background.call(peer.start())
-            source = OnePeer(peer, party, config.run["users"], background)
-            result = _decompose(config, source, tell)
+            with party.ledger.reserve(config.unit.relation, config.budget.mu, label=config.out.name) as account:
+                party.ledger = account
+                source = OnePeer(peer, party, config.run["users"], background)
+                result = _decompose(config, source, tell)
             save(result, source)
             tell("waiting for the others to finish", 1.0)
             background.call(peer.finish())
