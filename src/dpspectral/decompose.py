@@ -13,8 +13,8 @@ from typing import Any
 
 from dpspectral.call import call_facts
 from dpspectral.catalogue import PrivateCatalogue
-from dpspectral.dense import MAX_BYTES, dense_release
-from dpspectral.power import Result, power_method, shape
+from dpspectral.dense import MAX_BYTES, check_matrix_fits, dense_release
+from dpspectral.power import Result, check_columns_fit, power_method, shape
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, opened
@@ -46,6 +46,7 @@ def decompose(
     random_state: int | None = None,
     noise: NotPrivate | None = None,
     threads: int | None = None,
+    max_bytes: int = MAX_BYTES,
     progress: Callable[[str, float], None] | None = None,
 ) -> Result:
     """Leading eigenvectors under differential privacy, with the choices made for you.
@@ -80,6 +81,8 @@ def decompose(
         Reproducible noise for tests and experiments; the result then says `private = False`.
     threads : int, optional
         Threads of the sparse product; all cores if not given. The result does not depend on it.
+    max_bytes : int
+        The dense release keeps no more items than have a matrix of this size. It needs about 3 times as much memory.
     progress : callable(text, fraction), optional
         Called while it works.
 
@@ -117,8 +120,11 @@ def decompose(
         words.append(why)
     elif isinstance(catalogue, str):
         raise ValueError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
+    elif catalogue is not None and not isinstance(catalogue, PrivateCatalogue):
+        raise TypeError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
+    max_bytes = checks.integer("max_bytes", max_bytes, low=1)
     if method == "auto":
-        method, why = _method(unit, source, n, rank, catalogue, bool(options))
+        method, why = _method(unit, source, n, rank, catalogue, bool(options), max_bytes)
         words.append(why)
     if method == "dense" and not pattern:
         raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')
@@ -135,14 +141,19 @@ def decompose(
         users = None
         if isinstance(unit, Interaction) and unit.floor is None and catalogue is not None:
             ledger = opened(budget, ledger)
-            users, budget = _count(as_source(data, unit, noise, threads), budget, ledger)
+            counted = as_source(data, unit, noise, threads)
+            if method == "dense":  # what is refused later is refused before this is paid for
+                check_matrix_fits(counted, rank, catalogue, max_bytes=max_bytes)
+            else:
+                check_columns_fit(counted, rank, catalogue, oversampling, iterations)
+            users, budget = _count(counted, budget, ledger)
             call["users_counted"] = users
             words.append(f"About {users} users were counted with {_COUNT_SHARE:.0%} of the budget.")
     if method == "dense":
         assert isinstance(unit, PatternUnit)
         result = dense_release(
             data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
-            random_state=random_state, noise=noise, threads=threads, progress=progress,
+            random_state=random_state, noise=noise, threads=threads, max_bytes=max_bytes, progress=progress,
         )  # fmt: skip
     else:
         result = power_method(
@@ -187,6 +198,7 @@ def _method(
     rank: int,
     catalogue: PrivateCatalogue | None,
     options: bool,
+    max_bytes: int,
 ) -> tuple[str, str]:
     if not isinstance(unit, PatternUnit):
         return "power", "The power method, because the dense release is for 0/1 data."
@@ -197,8 +209,8 @@ def _method(
         if n * (n + 1) // 2 > n * columns * iterations:
             return "power", "The power method, because fewer numbers leave each holder of data."
         return "dense", "One dense release, because it is more accurate and sends no more numbers than iterations."
-    if catalogue is None and 8 * n**2 > MAX_BYTES:
-        return "power", f"The power method, because the matrix of all {n} items does not fit 2 GiB."
+    if catalogue is None and 8 * n**2 > max_bytes:
+        return "power", f"The power method, because the matrix of all {n} items does not fit {max_bytes / 2**30:g} GiB."
     return "dense", "One dense release, because it is the more accurate method wherever its matrix fits memory."
 
 

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import automatic_catalogue, decompose
+from dpspectral.dense import MAX_BYTES
 from dpspectral.files import UNREADABLE, read_arrays
 from dpspectral.power import Result
 from dpspectral.privacy import checks
@@ -66,6 +67,8 @@ class PrivateRecommender(BaseEstimator):
         Reproducible noise for tests; the fit is then not private.
     threads : int, optional
         Threads of the sparse product; the result does not depend on it.
+    max_bytes : int
+        The dense release keeps no more items than have a matrix of this size. It needs about 3 times as much memory.
 
     Attributes
     ----------
@@ -105,6 +108,7 @@ class PrivateRecommender(BaseEstimator):
         random_state: int | None = None,
         noise: NotPrivate | None = None,
         threads: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.n_components = n_components
         self.epsilon = epsilon
@@ -120,6 +124,7 @@ class PrivateRecommender(BaseEstimator):
         self.random_state = random_state
         self.noise = noise
         self.threads = threads
+        self.max_bytes = max_bytes
 
     def fit(self, R: Any, y: Any = None) -> Self:
         """Release basis and degrees of a 0/1 matrix (users are rows), and build the filters from them."""
@@ -139,7 +144,7 @@ class PrivateRecommender(BaseEstimator):
             catalogue = PrivateCatalogue(items=n)  # all items are kept, but their degrees are needed
         result = decompose(
             R, rank, unit, budget, method=self.method, catalogue=catalogue, users=self.users, ledger=self.ledger,
-            random_state=self.random_state, noise=self.noise, threads=self.threads,
+            random_state=self.random_state, noise=self.noise, threads=self.threads, max_bytes=self.max_bytes,
         )  # fmt: skip
         if declared is not None:
             result.settings["public"].append("the degrees of the items")
