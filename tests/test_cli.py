@@ -162,8 +162,9 @@ def test_large_delta_warns_on_standard_error(files):
 def test_failed_run_leaves_the_old_file(files, monkeypatch):
     (files / "basis.npz").write_text("old")
     monkeypatch.setattr(power.np, "savez", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        raise fit(files).exception
+    found = fit(files)
+    assert found.exit_code == 1
+    assert "division by zero" in found.output
     assert (files / "basis.npz").read_text() == "old"
     assert not [name for name in os.listdir(files) if name.endswith(".part")]
 
@@ -310,7 +311,8 @@ def test_recommend_lists_new_items_for_users_by_name(files, basis):
     result = call("recommend", basis, files / "ratings.csv", "--top", 3, "--user", "u7", "--user", "u9")
     assert result.exit_code == 0, result.output
     lines = [line.split(",") for line in result.stdout.splitlines()]
-    assert lines[0] == ["user", "rank", "item"]
+    assert lines[0] == ["user", "rank", "item", "by"]
+    assert {line[3] for line in lines[1:]} == {"model"}
     assert {line[0] for line in lines[1:]} == {"u7", "u9"}
     assert [line[1] for line in lines[1:4]] == ["1", "2", "3"]
     owned = {tuple(line.split(",")[:2]) for line in (files / "ratings.csv").read_text().splitlines()}
@@ -320,6 +322,21 @@ def test_recommend_lists_new_items_for_users_by_name(files, basis):
     assert everyone.exit_code == 0, everyone.output
     assert "for its user only" in everyone.output
     assert len({line.split(",")[0] for line in out.read_text().splitlines()[1:]}) > 280
+
+
+def test_recommend_says_whose_list_is_by_popularity(files):
+    """A basis that keeps few items, and a user who has none of them."""
+    assert fit(files, "--users", 300, "--epsilon", 0.2).exit_code == 0
+    with np.load(files / "basis.npz") as found:
+        order = np.argsort(-found["popularity"][found["chosen"]], kind="stable")
+        kept = [f"i{item}" for item in found["chosen"][order]]
+    other = next(f"i{item}" for item in range(80) if f"i{item}" not in kept)
+    (files / "new.csv").write_text(f"user,item\nknown,{kept[0]}\nnew,{other}\n")
+    lines = call("recommend", files / "basis.npz", files / "new.csv", "--top", 2).stdout.splitlines()
+    assert lines[3:] == [f"new,1,{kept[0]},popularity", f"new,2,{kept[1]},popularity"]
+    assert {line.rpartition(",")[2] for line in lines[1:3]} == {"model"}
+    told = call("recommend", files / "basis.npz", files / "new.csv", "--out", files / "lists.csv").output
+    assert "2, 1 of them by popularity" in " ".join(told.split())
 
 
 @pytest.mark.parametrize(

@@ -193,3 +193,16 @@ def test_private_recall_goes_to_that_of_exact_eigenpairs(ml1m_split):
         distances.append(abs(model.evaluate(train, test, users=users)[0].recall - limit))
     assert distances == sorted(distances, reverse=True)
     assert distances[-1] < 0.002
+
+
+def test_users_without_a_kept_item_are_served_on_a_long_tail(data_dir):
+    """amazon-book_sub46 at ε = 1: a few hundred of 90,061 items are kept, and 37% of the users have none of them."""
+    parts = load_split(data_dir / "amazon-book_sub46.npz")
+    n = parts.train.shape[1]
+    model = PrivateRecommender(RANK, epsilon=1, delta=1 / n**2, random_state=0, noise=NotPrivate(100)).fit(parts.train)
+    without = model.ranked_by_popularity(parts.train)
+    assert without.mean() == pytest.approx(0.37, abs=0.02)
+    users = np.random.default_rng(0).permutation(np.flatnonzero(without))[:1000]
+    filtered = evaluate(lambda rows: gf_cf(model.filters_, rows), parts.train, parts.test, users=users)
+    served = evaluate(model.scores, parts.train, parts.test, users=users)
+    assert served.recall > 2 * filtered.recall

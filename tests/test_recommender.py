@@ -101,6 +101,43 @@ def test_only_chosen_items_are_recommended(parts):
     assert (found == -1).any()
 
 
+@pytest.mark.parametrize("name", ["gf-cf", "bspm"])
+@pytest.mark.parametrize("declared", [False, True], ids=["released", "declared"])
+def test_users_without_a_kept_item_get_the_most_popular_ones_and_are_marked(parts, name, declared):
+    """The filters score everything 0 for them: their list was that of the lowest numbers, whoever likes these."""
+    degrees = np.random.default_rng(0).permutation(300) if declared else None
+    model = PrivateRecommender(
+        4, epsilon=20, delta=1e-6, catalogue=PrivateCatalogue(items=60), degrees=degrees, filter=name
+    ).fit(parts.train)
+    chosen = model.result_.catalogue.chosen
+    outside = np.setdiff1d(np.arange(300), chosen)
+    rows = np.zeros((4, 300), dtype=bool)
+    rows[1, outside[:3]] = True
+    rows[2, [outside[0], chosen[5]]] = True
+    rows[3, chosen[7]] = True
+    assert model.ranked_by_popularity(rows).tolist() == [True, True, False, False]
+    lists = model.recommend(rows, top=10)
+    popular = chosen[np.argsort(-model.degrees_[chosen], kind="stable")]
+    assert lists[0].tolist() == lists[1].tolist() == popular[:10].tolist()
+    assert lists[2].tolist() != lists[0].tolist()
+    scores = model.scores(rows)
+    assert np.array_equal(scores[0, chosen], model.degrees_[chosen])
+    assert not scores[:, outside].any()
+    known = sp.csr_array(rows[2:].astype(float))
+    filtered = bspm(model.filters_, known, beta=0.3) if name == "bspm" else gf_cf(model.filters_, known, 0.3)
+    assert np.array_equal(scores[2:], filtered)
+
+
+def test_evaluation_ranks_users_without_a_kept_item_by_popularity(parts):
+    model = PrivateRecommender(4, epsilon=20, delta=1e-6, catalogue=PrivateCatalogue(items=60)).fit(parts.train)
+    nothing = sp.csr_array(parts.train.shape, dtype=bool)
+    best = model.filters_.chosen[np.argsort(-model.degrees_[model.filters_.chosen], kind="stable")[:5]]
+    held = sp.lil_array(parts.train.shape, dtype=bool)
+    held[:7, best] = True
+    ours, _ = model.evaluate(nothing, held.tocsr(), top=5)
+    assert (ours.recall, ours.users) == (1.0, 7)
+
+
 def test_saved_and_loaded_it_gives_the_same_lists(parts, tmp_path):
     names = [f"item {i}" for i in range(300)]
     model = PrivateRecommender(8, epsilon=2, delta=1e-6).fit(parts.train)

@@ -12,8 +12,8 @@ from typing import Any
 
 from dpspectral.call import call_facts
 from dpspectral.catalogue import PrivateCatalogue
-from dpspectral.dense import MAX_BYTES, dense_release
-from dpspectral.power import Result, power_method, shape
+from dpspectral.dense import MAX_BYTES, check_matrix_fits, dense_release
+from dpspectral.power import Result, check_columns_fit, power_method, shape
 from dpspectral.privacy import checks
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, opened
@@ -45,6 +45,7 @@ def decompose(
     random_state: int | None = None,
     noise: NotPrivate | None = None,
     threads: int | None = None,
+    max_bytes: int = MAX_BYTES,
     progress: Callable[[str, float], None] | None = None,
 ) -> Result:
     """Leading eigenvectors under differential privacy, with the choices made for you.
@@ -79,6 +80,8 @@ def decompose(
         Reproducible noise for tests and experiments; the result then says `private = False`.
     threads : int, optional
         Threads of the sparse product; all cores if not given. The result does not depend on it.
+    max_bytes : int
+        The dense release keeps no more items than have a matrix of this size. It needs about 3 times as much memory.
     progress : callable(text, fraction), optional
         Called while it works.
 
@@ -116,8 +119,11 @@ def decompose(
         words.append(why)
     elif isinstance(catalogue, str):
         raise ValueError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
+    elif catalogue is not None and not isinstance(catalogue, PrivateCatalogue):
+        raise TypeError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
+    max_bytes = checks.integer("max_bytes", max_bytes, low=1)
     if method == "auto":
-        method, why = _method(unit, source, n, rank, catalogue, bool(options))
+        method, why = _method(unit, source, n, rank, catalogue, bool(options), max_bytes)
         words.append(why)
     if method == "dense" and not pattern:
         raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')
@@ -135,6 +141,10 @@ def decompose(
         checks.choice("users", users, ("private",))
         holder, users = holder.without_rows(), None
         counts = isinstance(unit, Interaction) and unit.floor is None and catalogue is not None
+    if method == "dense":  # what does not fit is refused before anything is charged
+        check_matrix_fits(holder, rank, catalogue, max_bytes=max_bytes)
+    else:
+        check_columns_fit(holder, rank, catalogue, oversampling, iterations)
     with book.reserve(unit.relation, budget.mu) as account:  # all of it fits, or nothing is released
         if counts:
             users = holder.count(budget.mu * math.sqrt(_COUNT_SHARE), account)
@@ -145,7 +155,7 @@ def decompose(
             assert isinstance(unit, PatternUnit)
             result = dense_release(
                 holder, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=account, users=users,
-                random_state=random_state, progress=progress,
+                random_state=random_state, max_bytes=max_bytes, progress=progress,
             )  # fmt: skip
         else:
             result = power_method(
@@ -184,6 +194,7 @@ def _method(
     rank: int,
     catalogue: PrivateCatalogue | None,
     options: bool,
+    max_bytes: int,
 ) -> tuple[str, str]:
     if not isinstance(unit, PatternUnit):
         return "power", "The power method, because the dense release is for 0/1 data."
@@ -194,8 +205,8 @@ def _method(
         if n * (n + 1) // 2 > n * columns * iterations:
             return "power", "The power method, because fewer numbers leave each holder of data."
         return "dense", "One dense release, because it is more accurate and sends no more numbers than iterations."
-    if catalogue is None and 8 * n**2 > MAX_BYTES:
-        return "power", f"The power method, because the matrix of all {n} items does not fit 2 GiB."
+    if catalogue is None and 8 * n**2 > max_bytes:
+        return "power", f"The power method, because the matrix of all {n} items does not fit {max_bytes / 2**30:g} GiB."
     return "dense", "One dense release, because it is the more accurate method wherever its matrix fits memory."
 
 

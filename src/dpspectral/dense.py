@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.symmetric_noise import SymmetricNoise, row_norm_bound
 from dpspectral.privacy.units import Interaction, PatternUnit
 from dpspectral.queries import ItemMatrix
+from dpspectral.resources import check_memory
 from dpspectral.rows import Rows
 from dpspectral.source import Curator, Source, as_source
 
@@ -37,6 +38,7 @@ Reals = NDArray[np.float64]
 Progress = Callable[[str, float], None]  # what is being done, finished fraction
 
 MAX_BYTES = 2 * 2**30
+_PEAK = 3.2  # memory while sizes are compared, in units of the matrix of the largest one
 _GRID_BITS = 16  # of the eigensolver's blocks, where the noise leaves room for it
 _SHRINK = 0.84  # ratio of neighbouring catalogue sizes that are compared after the release
 _ENOUGH, _USER_ENOUGH = 0.999, 0.98  # of the best score: then the larger catalogue is taken
@@ -112,6 +114,7 @@ def dense_release(
             f"the matrix of {asked} items takes {8 * asked**2 / 2**30:.1f} GiB, more than max_bytes={max_bytes}; "
             'raise max_bytes, pass catalogue=PrivateCatalogue(), or storage="lazy"'
         )
+    check_matrix_fits(source, rank, catalogue, storage, max_bytes)
     warn_large_delta(budget, users)
     source.expects(catalogue_releases(source, catalogue) + 1)
     with book.reserve(unit.relation, budget.mu) as account:
@@ -152,7 +155,7 @@ def _release(
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     matrix = (
         _NoisyMatrix(source, mu, ledger, storage, max_bytes, tell)
-        if isinstance(source, Curator) and source.shares == 1 and not isinstance(source.data, Rows)
+        if _alone(source)
         else _KnownMatrix(source, mu, ledger, tell)
     )
     automatic = catalogue is not None and catalogue.items is None
@@ -170,6 +173,31 @@ def _release(
         components = found.spread(components)
     statement = ledger.statement()
     return Result(components, eigenvalues, ledger.ledger, source.unit.describe(), settings, found, statement)
+
+
+def check_matrix_fits(
+    source: Source, rank: int, catalogue: PrivateCatalogue | None, storage: str = "auto", max_bytes: int = MAX_BYTES
+) -> None:
+    """Refuse, before anything is charged, a matrix of as many items as may be kept that does not fit the memory.
+
+    How many will be kept is known only after the first release.
+    """
+    size = source.n
+    if catalogue is not None:
+        largest = size if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
+        size = catalogue.items or min(size, largest)
+    if not _alone(source) or storage == "stored" or (storage == "auto" and 8 * size**2 <= max_bytes):
+        check_memory(
+            int(_PEAK * 8 * size**2),
+            f"the dense release of up to {size} items",
+            'Pass a smaller max_bytes (--max-bytes), which keeps fewer items; or method="power" (--method power); or '
+            'dense_release(..., storage="lazy")',
+        )
+
+
+def _alone(source: Source) -> TypeGuard[Curator]:
+    """Whether one holder keeps the matrix to itself; otherwise it is a sum that everybody sees, and always stored."""
+    return isinstance(source, Curator) and source.shares == 1 and not isinstance(source.data, Rows)
 
 
 class _NoisyMatrix:

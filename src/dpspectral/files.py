@@ -51,8 +51,10 @@ def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # as an ordinary new file, not as a temporary one
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say whose
+            raise OSError(error.errno, error.strerror or str(error), str(target)) from error
         raise
 
 

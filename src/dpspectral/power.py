@@ -31,11 +31,14 @@ from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
 from dpspectral.privacy.ledger import Account, Ledger, Run, Statement, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
+from dpspectral.resources import check_memory
 from dpspectral.source import Source, as_source, float_operator
 
 Reals = NDArray[np.float64]
 Multiply = Callable[[int, Any], Reals]  # iteration, public X → noisy A·X
 Progress = Callable[[int, float], None]  # iteration (from 1), finished fraction of its product
+
+_PEAK = 10  # matrices of items by columns in memory at once
 
 
 @dataclass(frozen=True)
@@ -321,6 +324,20 @@ def check_catalogue(catalogue: Any, source: Source) -> None:
         raise TypeError(f"a private catalogue goes with Interaction(...) or User(...), got {source.unit!r}")
 
 
+def check_columns_fit(
+    source: Source, rank: int, catalogue: PrivateCatalogue | None, oversampling: int | None, iterations: int | None
+) -> None:
+    """Refuse a shape that cannot be, or does not fit the memory. (Without a number of items, a catalogue keeps few.)"""
+    p, _ = shape(source.unit, source.n, rank, oversampling, iterations)
+    size = source.n if catalogue is None else catalogue.items
+    if size is not None and source.algebra is NUMPY:
+        check_memory(
+            _PEAK * 8 * size * min(p, size),
+            f"the power method with {size} items and {min(p, size)} columns",
+            "Pass a smaller oversampling (--oversampling), or let a private catalogue keep fewer items",
+        )
+
+
 def run(
     source: Source,
     rank: int,
@@ -343,7 +360,7 @@ def run(
         raise ValueError(f"momentum must be at least 0 and below 1, got {momentum!r}")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of (iteration, fraction), got {progress!r}")
-    shape(source.unit, source.n, rank, oversampling, iterations)  # refuse before the catalogue is paid for
+    check_columns_fit(source, rank, catalogue, oversampling, iterations)  # refuse before the catalogue is paid for
     start_matrix(start, 2, 1, random_state, np.ones(2) if catalogue is not None else None)
     source.expects(catalogue_releases(source, catalogue) + (iterations or 2))
     with ledger.reserve(source.unit.relation, mu) as account:  # the whole run fits, or nothing is released

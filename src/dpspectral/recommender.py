@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.catalogue import PrivateCatalogue
 from dpspectral.decompose import automatic_catalogue, decompose
+from dpspectral.dense import MAX_BYTES
 from dpspectral.files import UNREADABLE, read_arrays
 from dpspectral.power import Result
 from dpspectral.privacy import checks
@@ -66,6 +67,8 @@ class PrivateRecommender(BaseEstimator):
         Reproducible noise for tests; the fit is then not private.
     threads : int, optional
         Threads of the sparse product; the result does not depend on it.
+    max_bytes : int
+        The dense release keeps no more items than have a matrix of this size. It needs about 3 times as much memory.
 
     Attributes
     ----------
@@ -105,6 +108,7 @@ class PrivateRecommender(BaseEstimator):
         random_state: int | None = None,
         noise: NotPrivate | None = None,
         threads: int | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self.n_components = n_components
         self.epsilon = epsilon
@@ -120,6 +124,7 @@ class PrivateRecommender(BaseEstimator):
         self.random_state = random_state
         self.noise = noise
         self.threads = threads
+        self.max_bytes = max_bytes
 
     def fit(self, R: Any, y: Any = None) -> Self:
         """Release basis and degrees of a 0/1 matrix (users are rows), and build the filters from them."""
@@ -139,7 +144,7 @@ class PrivateRecommender(BaseEstimator):
             catalogue = PrivateCatalogue(items=n)  # all items are kept, but their degrees are needed
         result = decompose(
             R, rank, unit, budget, method=self.method, catalogue=catalogue, users=self.users, ledger=self.ledger,
-            random_state=self.random_state, noise=self.noise, threads=self.threads,
+            random_state=self.random_state, noise=self.noise, threads=self.threads, max_bytes=self.max_bytes,
         )  # fmt: skip
         if declared is not None:
             result.settings["public"].append("the degrees of the items")
@@ -165,13 +170,31 @@ class PrivateRecommender(BaseEstimator):
         self.n_features_in_: int = len(components)
 
     def scores(self, rows: Any) -> Reals:
-        """Scores of all items for each row; 0 outside the chosen catalogue."""
+        """Scores of all items for each row; 0 outside the chosen catalogue.
+
+        A row without any chosen item says nothing to the filters, which would score all items 0: it gets the released
+        (or declared) popularity of the chosen items instead (`ranked_by_popularity`).
+        """
         check_is_fitted(self)
         self._check_filter()
         found = self._rows(rows)
         if self.filter == "bspm":
-            return bspm(self.filters_, found, beta=self.alpha)
-        return gf_cf(self.filters_, found, self.alpha)
+            scores = bspm(self.filters_, found, beta=self.alpha)
+        else:
+            scores = gf_cf(self.filters_, found, self.alpha)
+        silent, chosen = np.flatnonzero(self._says_nothing(found)), self.filters_.chosen
+        scores[np.ix_(silent, chosen)] = self.degrees_[chosen]
+        return scores
+
+    def ranked_by_popularity(self, rows: Any) -> NDArray[np.bool_]:
+        """Which rows have none of the chosen items (or none at all), so that their lists are by popularity."""
+        return self._says_nothing(self._rows(rows))
+
+    def _says_nothing(self, rows: sp.csr_array) -> NDArray[np.bool_]:
+        chosen = np.zeros(self.n_features_in_)
+        chosen[self.filters_.chosen] = 1
+        nothing: NDArray[np.bool_] = rows @ chosen == 0
+        return nothing
 
     def popularity_scores(self, rows: Any) -> Reals:
         """The same ranking for everyone, by the noisy (or declared) degrees: what any recommender must beat."""
@@ -181,7 +204,8 @@ class PrivateRecommender(BaseEstimator):
     def recommend(self, rows: Any, top: int = 20) -> NDArray[np.int64]:
         """For each row the `top` best items it does not have yet, best first; −1 where the catalogue has no more.
 
-        The list depends on the row: it is for that user, and not a public release.
+        Rows without any chosen item get the most popular ones (`ranked_by_popularity` says which). A list depends on
+        its row: it is for that user, and not a public release.
         """
         found = self._rows(rows)
         scores = self.scores(found)

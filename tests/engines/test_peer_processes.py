@@ -6,17 +6,21 @@ installed command itself.
 
 import asyncio
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,13 +31,15 @@ import zmq
 import zmq.utils.monitor
 from click.testing import CliRunner
 
-from dpspectral import Budget, Ledger
+from dpspectral import Budget, Interaction, Ledger, NotPrivate, decompose, power
 from dpspectral.cli import main
 from dpspectral.engines.catalogue import catalogue_digest
+from dpspectral.engines.peers import run as peer_run
 from dpspectral.engines.peers.config import Config
 from dpspectral.engines.peers.run import Background
 from dpspectral.engines.peers.transport import Address, Transport, make_keys, read_key
 from dpspectral.experiments.synthetic import tastes
+from dpspectral.files import write_whole
 from dpspectral.parties.peers.frames import RUN_BYTES, Frame, Kind
 from dpspectral.parties.peers.peer import Peer
 from dpspectral.privacy.ledger_file import LedgerFile
@@ -572,6 +578,34 @@ def test_a_ledger_without_room_ends_it_before_anybody_is_talked_to(files):
     Ledger.open(files.file(0, "ledger")).charge(Release("earlier", "interaction/add-remove", 1.0, 10.0))
     assert "at most epsilon=" in refused(files)
     assert len(files.entries(0)) == 1
+
+
+def test_a_disk_without_room_ends_it_before_anybody_is_talked_to(files, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=1 << 20, free=1000))
+    assert "nothing was charged" in refused(files)
+    assert files.entries(0) == ()
+
+
+def test_a_basis_that_a_peer_cannot_write_is_kept_elsewhere(files, monkeypatch, tmp_path):
+    """The sums are over and charged; only this peer's disk is full."""
+    result = decompose(
+        np.eye(ITEMS, dtype=bool), 2, Interaction(1), Budget(1, 1e-6), catalogue=None, noise=NotPrivate(0)
+    )
+
+    def full(path, fill):
+        if Path(path) == files.file(0, "npz"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_whole(path, fill)
+
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(power, "write_whole", full)
+    monkeypatch.setattr(peer_run, "run_peer", lambda config, tell, save: save(result, None))
+    found = CliRunner().invoke(main, ["peer", "--config", str(files.file(0, "toml"))])
+    assert found.exit_code == 1
+    assert f"is spent, charged to {files.file(0, 'ledger')}" in found.output
+    assert "p0.npz could not be written: No space left on device" in found.output
+    assert len(list((tmp_path / "temporary").rglob("p0.npz"))) == 1
 
 
 @pytest.mark.parametrize(("what", "says"), [("data", "p0.csv"), ("items", "items.txt"), ("key", "p0.key")])

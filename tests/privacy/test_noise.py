@@ -1,8 +1,13 @@
 """The law of the integers that protect people. False-alarm rate of each statistical test: at most 1e-6."""
 
+import hashlib
 import inspect
 import math
 import pickle
+import random
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
 import numpy as np
@@ -13,6 +18,7 @@ from scipy.special import ndtri
 from dpspectral.privacy import noise as module
 from dpspectral.privacy import quantile
 from dpspectral.privacy.noise import NotPrivate, SecureNoise
+from dpspectral.privacy.normal_cdf import edge
 
 ALARM = 4e-7  # for each comparison; no test makes more than two
 
@@ -111,10 +117,8 @@ def test_doubtful_samples_are_decided_in_high_precision(monkeypatch):
 def test_decision_at_an_edge_follows_the_extra_bits():
     """A cell that an edge divides: which integer it is depends on the next bits, in the right proportion."""
     sigma = 2.0**20
-    with mpmath.workprec(300):
-        edge = module._edge(-12345, sigma)
-        cell = int(mpmath.floor(edge * mpmath.mpf(2) ** 53))
-        share = float(edge * mpmath.mpf(2) ** 53 - cell)  # part of the cell below the edge
+    cell, rest = divmod(edge(-12345, sigma, 300), 1 << 247)
+    share = rest / (1 << 247)  # part of the cell below the edge
     raw = cell << 12
     below = module._certain(raw, sigma, -12345, lambda count: int((share * 0.99) * 2**64).to_bytes(8, "little"))
     above = module._certain(raw, sigma, -12345, lambda count: int((share * 1.01) * 2**64).to_bytes(8, "little"))
@@ -129,6 +133,69 @@ def test_far_tail_cell_is_decided_by_more_bits():
     far = module._certain(0, sigma, -8210, lambda count: b"\x01" + b"\x00" * (count - 1))
     assert near == round(sigma * float(ndtri(2.0**-53)))
     assert far < -12_000
+
+
+def test_edges_are_right_to_the_last_bit_or_two():
+    """Against mpmath with far more bits: every σ that can be drawn, both sides, the far tail, and right at ½."""
+    rng = random.Random(2)
+    for _ in range(400):
+        sigma, bits = 2.0 ** rng.uniform(-8, 55) * rng.uniform(1, 2), rng.choice([60, 213, 277, 900])
+        x = rng.choice([1e-9, 1.0, 9.0, 20.0, 300.0]) * rng.uniform(-1, 1)
+        m = round(sigma * x) if abs(x) > 1e-6 else rng.randrange(2)
+        with mpmath.workprec(bits + 200):
+            exact = mpmath.ncdf((mpmath.mpf(m) - 0.5) / mpmath.mpf(sigma)) * mpmath.mpf(2) ** bits
+            assert abs(exact - edge(m, sigma, bits)) < 2
+
+
+def test_other_threads_and_their_precision_change_nothing():
+    """Doubtful cells while others turn mpmath's precision up and down and ask for π: precision and constants belong to
+    the whole process, so that a sampler that leaned on them would decide with the wrong number of bits."""
+    rng = random.Random(3)
+    jobs = [(edge(rng.randrange(-60_000, 0), 2.0**14, 300) >> 247 << 12, rng.randrange(2**64)) for _ in range(40)]
+
+    def decided(job):
+        raw, further = job
+        bits = random.Random(further)
+        return module._certain(raw, 2.0**14, -20_000, lambda count: bits.randbytes(count))
+
+    expected = [decided(job) for job in jobs]
+    over, interval = threading.Event(), sys.getswitchinterval()
+
+    def disturb(number):
+        precision = 30
+        while not over.is_set():
+            precision = precision * 3 // 2 if precision < 20_000 else 30 + number
+            mpmath.mp.prec = precision
+            _ = +mpmath.mp.pi
+
+    others = [threading.Thread(target=disturb, args=(number,), daemon=True) for number in range(2)]
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in others:
+            thread.start()
+        with ThreadPoolExecutor(3) as pool:
+            found = [list(pool.map(decided, jobs)) for _ in range(5)]
+    finally:
+        over.set()
+        for thread in others:
+            thread.join()
+        sys.setswitchinterval(interval)
+        mpmath.mp.prec = 53
+    assert found == [expected] * 5
+
+
+@pytest.mark.parametrize(
+    ("sigma", "first", "digest"),
+    [
+        (37.0, [4, -43, 0, 8], "933e7c129a088be8b24bc187"),
+        (2.0**34, [2082043539, -20160946457, -127415514, 3942529530], "993bdc82b53de559a7977532"),  # some are doubtful
+    ],
+)
+def test_seeded_noise_stays_what_it_was(sigma, first, digest):
+    """Stored results were made with it: the same integers in every version."""
+    sample = NotPrivate(4).rounded_gaussian(sigma, (150_000,))
+    assert sample[:4].tolist() == first
+    assert hashlib.sha256(sample.astype("<i8").tobytes()).hexdigest()[:24] == digest
 
 
 def test_quantile_error_is_well_inside_the_assumed_bound():
@@ -175,13 +242,12 @@ def test_the_extra_bits_of_doubtful_samples_follow_all_others(monkeypatch):
 def test_every_cell_that_an_edge_divides_is_doubtful():
     """In the tail a cell is wider than an integer; near the middle only few are divided, right at an edge."""
     sigma = 1000.0
-    with mpmath.workprec(200):
-        edges = [int(mpmath.floor(module._edge(m, sigma) * 2**53)) for m in range(-8100, 0, 300)]
-        cells = np.array([*range(1, 400, 7), *range(400, 6000, 13), *edges], dtype=np.uint64)
-        divided = []
-        for cell in cells.tolist():
-            low, high = (module._cell_of(mpmath.mpf(end) / 2**53, sigma, -8000) for end in (cell, cell + 1))
-            divided.append(low != high)
+    edges = [edge(m, sigma, 200) >> 147 for m in range(-8100, 0, 300)]
+    cells = np.array([*range(1, 400, 7), *range(400, 6000, 13), *edges], dtype=np.uint64)
+    divided = []
+    for cell in cells.tolist():
+        low, high = (module._cell_of(end << 147, sigma, -8000, 200) for end in (cell, cell + 1))
+        divided.append(low != high)
     found, doubtful = np.empty(len(cells), dtype=np.int64), np.empty(len(cells), dtype=np.int64)
     count = quantile.nearest(cells << np.uint64(12), sigma, quantile.TABLE, quantile.ERROR, found, doubtful)
     assert sum(divided) > 60

@@ -24,6 +24,7 @@ from dpspectral.cli.common import (
     open_ledger,
     reading_options,
 )
+from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.files import write_text
 from dpspectral.power import Result
 from dpspectral.privacy.budget import Budget
@@ -94,6 +95,12 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     ),
     click.option("--momentum", type=float, help="Power method: from 0 (none) to 1, from 3 iterations on."),
     click.option(
+        "--max-bytes",
+        type=click.IntRange(1),
+        help="Dense release: keep so few items that their matrix fits this; about 3 times as much memory is needed.  "
+        "[default: 2 GiB]",
+    ),
+    click.option(
         "--users",
         type=int,
         help="Declared number of users: for the floor, and checked against δ.  [default: for lists of pairs, counted "
@@ -119,11 +126,10 @@ def paid(ledger: Ledger) -> Iterator[None]:
         stays = "; they stay charged" if ledger.path is not None and count else ""
         ERR.print(f"interrupted after {count} release(s){stays}; nothing was written or shown")
         sys.exit(130)
-    except BudgetExceeded as error:
+    except (BudgetExceeded, MemoryError) as error:
         if count := ledger.released_here:
-            raise BudgetExceeded(
-                f"{error} ({count} release(s) of this call were charged before, and stay so)"
-            ) from error
+            kind = BudgetExceeded if isinstance(error, BudgetExceeded) else MemoryError
+            raise kind(f"{error} ({count} release(s) of this call were charged before, and stay so)") from error
         raise
 
 
@@ -151,6 +157,7 @@ class Asked:
     oversampling: int | None
     start: str | None
     momentum: float | None
+    max_bytes: int | None
     users: int | None
     report: str | None
 
@@ -169,7 +176,7 @@ class Asked:
         return found
 
     def load(self, data: Path) -> Table:
-        """Read the file, once it is sure that the output can be written."""
+        """Read the file, once it is sure that the output can be written; then, that there is room for it."""
         given = [Path(self.items)] if self.items else []
         inputs = [data, *given, *([self.ledger] if self.ledger else [])]
         check_out(self.out, *inputs)
@@ -179,7 +186,9 @@ class Asked:
                 raise ValueError(f"--report {self.page} is the file of --out; choose another one")
             if self.ledger is not None and self.page.resolve().name.startswith(self.ledger.resolve().name + "-"):
                 raise ValueError(f"--report {self.page} is called like a file of the ledger; choose another one")
-        return datasets.load(data, items=self.items, **self.reading)
+        table = datasets.load(data, items=self.items, **self.reading)
+        check_room(self.out, table.matrix.shape[1], self.rank, table.items, self.page, self.ledger)
+        return table
 
     def choices(self, table: Table) -> dict[str, Any]:
         """Arguments of `decompose`."""
@@ -190,13 +199,15 @@ class Asked:
             "oversampling": self.oversampling,
             "start": self.start,
             "momentum": self.momentum,
+            **({} if self.max_bytes is None else {"max_bytes": self.max_bytes}),
             "users": "private" if self.users is None and table.users is not None else self.users,
         }
 
     def write(self, result: Result, table: Table) -> dict[str, Any]:
         """The file, and a summary of what is in it."""
         result.settings.update(own_budget=self.ledger is None, items_from=self.items_from(table))
-        result.save(self.out, **({} if table.items is None else {"items": table.items}))
+        more: dict[str, Any] = {} if table.items is None else {"items": table.items}
+        save_or_keep(result, self.out, self.budget, self.ledger, **more)
         self.write_page()
         return {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes), **self.written}
 

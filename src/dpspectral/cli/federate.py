@@ -13,6 +13,7 @@ from rich.table import Table as Grid
 
 from dpspectral.cli.basis import Asked, basis_options, paid
 from dpspectral.cli.common import JSON, OUT, facts, plain_errors, progress_bar
+from dpspectral.cli.writing import spent, write_or_keep
 from dpspectral.decompose import decompose
 from dpspectral.files import read_arrays, write_text, write_whole
 from dpspectral.parties.peers.source import Peers
@@ -151,9 +152,9 @@ def _flower(
     }  # fmt: skip
     config |= {"rehearsal": True, "items-from": asked.items_from(table)}
     config |= {name: value for name, value in given.items() if value is not None}
-    for name in ("start", "momentum", "binarize"):
+    for name in ("start", "momentum", "binarize", "max_bytes"):
         if getattr(asked, name):
-            raise ValueError(f"--{name} does not go with --engine flower")
+            raise ValueError(f"--{name.replace('_', '-')} does not go with --engine flower")
     with tempfile.TemporaryDirectory(prefix="dpspectral-") as folder:
         config["items"] = str(table.matrix.shape[1])
         if table.items is not None:
@@ -166,7 +167,12 @@ def _flower(
         if not made.exists():  # an older file at --out is no result of this run
             raise RuntimeError("the run ended without a result; the lines above say why")
         summary = json.loads(str(read_arrays(made, ["summary"])["summary"]))
-        write_whole(asked.out, lambda stream: stream.write(made.read_bytes()))
+        content = made.read_bytes()
+        write_or_keep(
+            asked.out,
+            lambda path: write_whole(path, lambda stream: stream.write(content)),
+            spent(asked.budget, asked.ledger),
+        )
         asked.write_page()
     if as_json:
         click.echo(json.dumps({**summary, **asked.written}, indent=2))

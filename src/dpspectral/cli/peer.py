@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from dpspectral.cli.common import ERR, JSON, check_out, facts, ledger_words, plain_errors, progress_bar
+from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.power import Result
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.recsys.tables import read_catalogue
@@ -46,10 +47,12 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
         assert config is not None
         found = Config.read(config)
         check_out(found.out, found.data, found.items, found.ledger, found.key)
+        names = read_catalogue(str(found.items))
+        check_room(found.out, len(names), int(found.run["rank"]), names, ledger=found.ledger)
         told: dict[str, Any] = {}
 
         def save(result: Result, source: OnePeer) -> None:
-            result.save(found.out, items=read_catalogue(str(found.items)))
+            save_or_keep(result, found.out, found.budget, found.ledger, items=names)
             told.update(summary=result.summary(), sums=[asdict(one) for one in source.happened])
 
         try:

@@ -52,7 +52,8 @@ def recommend(
     """Recommend items to users from a private BASIS and ROWS, what they have (any file that fit reads).
 
     Only the user's own row and the released basis are used, so this can run on the user's side. A list shows something
-    of the row it was made from: it is for that user, not for publication.
+    of the row it was made from: it is for that user, not for publication. Users who have none of the items that the
+    basis keeps get the most popular ones; the column `by` says so.
     """
     with plain_errors():
         if out is not None:
@@ -67,17 +68,30 @@ def recommend(
         names = model.items_ or table.items or [str(item) for item in range(model.n_features_in_)]
         text = io.StringIO()
         lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["user", "rank", "item"])
+        lines.writerow(["user", "rank", "item", "by"])
+        by_popularity = 0
         for start in range(0, len(chosen), 1000):
             part = chosen[start : start + 1000]
-            for row, items in zip(part, model.recommend(table.matrix[part], top), strict=True):
-                lines.writerows([users[row], place, names[item]] for place, item in enumerate(items, 1) if item >= 0)
+            own = table.matrix[part]
+            popular = model.ranked_by_popularity(own)
+            by_popularity += int(popular.sum())
+            for row, items, by in zip(part, model.recommend(own, top), popular, strict=True):
+                how = "popularity" if by else "model"
+                lines.writerows(
+                    [users[row], place, names[item], how] for place, item in enumerate(items, 1) if item >= 0
+                )
         if out is not None:
             write_text(out, text.getvalue())
     if out is None:
         click.echo(text.getvalue(), nl=False)
     else:
-        facts([("users", str(len(chosen))), ("written", str(out)), ("note", "each list is for its user only")])
+        facts(
+            [
+                ("users", f"{len(chosen)}, {by_popularity} of them by popularity: they have none of the kept items"),
+                ("written", str(out)),
+                ("note", "each list is for its user only"),
+            ]
+        )
 
 
 @click.command()

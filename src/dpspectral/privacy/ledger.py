@@ -110,9 +110,9 @@ class Statement:
         budget = {"epsilon": self.budget.epsilon, "delta": self.budget.delta, "mu": self.budget.mu}
         spent = {"epsilon": epsilon_from_mu(self.mu, self.budget.delta), "delta": self.budget.delta, "mu": self.mu}
         return {
-            "id": self.ledger if self.lasting else None, "budget": budget, "spent": spent, "private": self.private, "lasting": self.lasting,
-            "anchored": self.anchored, "releases": [_told(release) for release in self.releases],
-            "earlier": self.earlier,
+            "id": self.ledger if self.lasting else None, "budget": budget, "spent": spent, "private": self.private,
+            "lasting": self.lasting, "anchored": self.anchored, "earlier": self.earlier,
+            "releases": [_told(release) for release in self.releases],
         }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 AES-256-CTR under a fresh key → 53 random bits → normal quantile (quantile.py) → nearest integer. Those 53 bits stand
 for an interval of probabilities, and the quantile has an error of its own; in the rare case where either could change
-the nearest integer, more bits are drawn and the comparison is made in high precision until it is certain. So the law
+the nearest integer, more bits are drawn and the comparison is made in long integers until it is certain. So the law
 is exactly that of round(N(0, σ²)): there is no discretisation error to account for. (Without that step the distance
 would be about 2^−55 per *possible value*, far from negligible for σ of 10⁵ grid steps and millions of samples.)
 """
@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, Protocol, Self
 
-import mpmath
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpspectral.privacy import checks, quantile
+from dpspectral.privacy.normal_cdf import edge
 
 SEGMENT = 1 << 16  # samples per key
 _CHUNK = 1 << 14  # samples per pass
+_FINER, _GUARD = 160, 1 << 96  # doubtful cells: bits more than a cell has, and more than an edge is off, by far
 _ZEROS = memoryview(bytes(8 * SEGMENT))  # no stream is asked for more at a time
 
 Bytes = Callable[[int], bytes]  # how many → that many random bytes
@@ -178,31 +179,24 @@ def _certain(raw: int, sigma: float, guess: int, stream: Bytes) -> int:
     """The sample of `raw`, extended by as many random bits as it takes to know its nearest integer."""
     cell, bits = raw >> 12, 53
     while True:
-        with mpmath.workprec(bits + 160):
-            width = mpmath.mpf(2) ** -bits
-            low, high = cell * width, (cell + 1) * width
-            guard = width * mpmath.mpf(2) ** -64  # far above the error of ncdf at this precision
-            m = guess = _cell_of(low, sigma, guess)
-            if _edge(m, sigma) + guard <= low and high + guard <= _edge(m + 1, sigma):
+        if cell:  # the first one reaches to −∞
+            low, high = cell << _FINER, (cell + 1) << _FINER
+            m = guess = _cell_of(low, sigma, guess, bits + _FINER)
+            if edge(m, sigma, bits + _FINER) + _GUARD <= low and high + _GUARD <= edge(m + 1, sigma, bits + _FINER):
                 return -m if raw & 1 else m
         cell, bits = (cell << 64) | int.from_bytes(stream(8), "little"), bits + 64
 
 
-def _edge(m: int, sigma: float) -> mpmath.mpf:
-    """Φ((m − ½)/σ): below it lie the probabilities that round to less than m."""
-    return mpmath.ncdf((mpmath.mpf(m) - 0.5) / mpmath.mpf(sigma))
-
-
-def _cell_of(probability: mpmath.mpf, sigma: float, guess: int) -> int:
-    """The largest m whose edge is at most `probability`: widen around the guess, then bisect."""
+def _cell_of(probability: int, sigma: float, guess: int, bits: int) -> int:
+    """The largest m whose edge is at most `probability` > 0, in steps of 2^−bits: widen around the guess, bisect."""
     low, high, step = guess, guess + 1, 1
-    while _edge(low, sigma) > probability and low > -64 * sigma - 64:
+    while edge(low, sigma, bits) > probability:
         low, high, step = low - step, low, 2 * step
-    while _edge(high, sigma) <= probability:
+    while edge(high, sigma, bits) <= probability:
         low, high, step = high, high + step, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        if _edge(middle, sigma) <= probability:
+        if edge(middle, sigma, bits) <= probability:
             low = middle
         else:
             high = middle
