@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from dpspectral import Budget, Interaction, NotPrivate, PrivateCatalogue, Result, User, dense_release, power_method
-from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.recsys.split import load_train
+from dpspectral.data.split import load_train
+from dpspectral.studies.metrics import exact_basis, relative_error
 
 RANK = 32
 EPSILONS = (1.0, 5.0, 10.0)

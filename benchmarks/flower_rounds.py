@@ -34,9 +34,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.parties.secure_sum import memory
-from dpspectral.parties.secure_sum.graph import choose_graph
-from dpspectral.parties.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum import memory
+from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.neighbours import choose_graph
 
 try:
     from flwr.app import Context, Message, MessageType, RecordDict
@@ -50,10 +50,10 @@ try:
     from flwr.serverapp import Grid, ServerApp
     from flwr.simulation import run_simulation
 
-    from dpspectral.engines.flower import client as engine
-    from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
-    from dpspectral.engines.flower.record import NAME, Envelope
-    from dpspectral.engines.flower.simulate import CONFIG, settings
+    from dpspectral.deploy.flower import client as engine
+    from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
+    from dpspectral.deploy.flower.record import NAME, Envelope
+    from dpspectral.deploy.flower.simulate import CONFIG, settings
 except ImportError as error:
     raise SystemExit(f"this benchmark needs Flower with its simulation, written against flwr 1.41: {error}") from None
 

@@ -19,9 +19,9 @@ import torch
 from measure import in_words, interleaved
 
 from dpspectral import Budget, Interaction, NotPrivate, __version__, power_method
-from dpspectral.engines.gpu import GpuRows
-from dpspectral.engines.gpu.iterate import GpuIterate
-from dpspectral.queries import Product
+from dpspectral.data.gpu_rows import GpuRows
+from dpspectral.linalg.gpu_iterate import GpuIterate
+from dpspectral.release.queries import Product
 
 timed = partial(interleaved, settle=torch.cuda.synchronize, pause=0.0)  # an idle GPU clocks down
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dpspectral.experiments.twins import Shape, twin
+from dpspectral.studies.twins import Shape, twin
 
 Calls = dict[str, Callable[[], Any]]
 

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dpspectral import Budget, Interaction, power_method
-from dpspectral.store import Store
+from dpspectral.data.store import Store
 
 DEGREE, USERS_AT_ONCE = 100, 20_000
 

@@ -15,9 +15,9 @@ import time
 import numpy as np
 
 from dpspectral import Budget, Interaction, Ledger, SecureSum
-from dpspectral.experiments.twins import SHAPES, twin
 from dpspectral.linalg.orthonormal import flat_start
 from dpspectral.privacy.iterate import Iterate
+from dpspectral.studies.twins import SHAPES, twin
 
 
 def memory() -> float:

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from dpspectral import Interaction, NotPrivate, PrivateRecommender, User
-from dpspectral.baselines import nicolas2025
-from dpspectral.recsys.filters import ExactFilters, bspm, gf_cf
-from dpspectral.recsys.ranking import Ranking, evaluate
-from dpspectral.recsys.split import load_split
+from dpspectral.data.split import load_split
+from dpspectral.models.filters import ExactFilters, bspm, gf_cf
+from dpspectral.models.ranking import Ranking, evaluate
+from dpspectral.studies.baselines import nicolas2025
 
 RANK = 32
 EPSILONS = (1.0, 5.0, 10.0)

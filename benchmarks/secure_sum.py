@@ -27,9 +27,9 @@ from importlib.metadata import version
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.parties.secure_sum.graph import choose_graph
-from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.neighbours import choose_graph
 
 try:
     from flwr.common import bytes_to_ndarray, ndarray_to_bytes

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dpspectral import Budget, baselines
-from dpspectral.baselines import analyze_gauss2014, closed_form_multiplier, closed_form_true_epsilon, nicolas2025
+from dpspectral import Budget
 from dpspectral.privacy.budget import epsilon_from_mu
+from dpspectral.studies import baselines
+from dpspectral.studies.baselines import (
+    analyze_gauss2014,
+    closed_form_multiplier,
+    closed_form_true_epsilon,
+    nicolas2025,
+)
 
 
 def sine(U, V):

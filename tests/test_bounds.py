@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from dpspectral.bounds import coherence, eta_bounds, first_step_ratio, measured_first_step_ratio
 from dpspectral.linalg.orthonormal import gaussian_start
+from dpspectral.studies.bounds import coherence, eta_bounds, first_step_ratio, measured_first_step_ratio
 
 CALL = dict(epsilon=1.0, delta=1e-6, n=1000, p=64, q=32, iterations=3, gap=2.0, mu0=0.4, mu1=1.0, largest_row=0.3)
 

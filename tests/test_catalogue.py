@@ -9,17 +9,18 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from dpspectral import BoundedRows, Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User, catalogue, dense
-from dpspectral.catalogue import PrivateCatalogue, choose
-from dpspectral.decompose import decompose
-from dpspectral.dense import dense_release
-from dpspectral.floor import Degrees, choose_floor
+from dpspectral import BoundedRows, Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User
 from dpspectral.linalg import operators
 from dpspectral.linalg.operators import BinaryGram
-from dpspectral.power import power_method
-from dpspectral.privacy import symmetric_noise
+from dpspectral.methods import catalogue, dense
+from dpspectral.methods.catalogue import PrivateCatalogue, choose
+from dpspectral.methods.decompose import decompose
+from dpspectral.methods.dense import dense_release
+from dpspectral.methods.floor import Degrees, choose_floor
+from dpspectral.methods.power import power_method
 from dpspectral.privacy.ledger import Release
-from dpspectral.source import Curator
+from dpspectral.release import symmetric_noise
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(2, 1e-6)
 UNITS = [

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, power
+from dpspectral import Budget
 from dpspectral.cli import main
+from dpspectral.methods import power
 
 
 def call(*arguments):
@@ -141,7 +142,7 @@ def test_output_that_knows_no_greek_still_works():
 
 
 def test_unwritable_output_is_found_before_the_data_is_read(files, monkeypatch):
-    monkeypatch.setattr("dpspectral.recsys.datasets.load", lambda *_, **__: pytest.fail("data was read"))
+    monkeypatch.setattr("dpspectral.data.datasets.load", lambda *_, **__: pytest.fail("data was read"))
     assert "it is a folder" in fit(files, "--out", files).output
 
 
@@ -210,7 +211,7 @@ CHILD = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from dpspectral.cli import main
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 original = Curator.answer
 def answer(self, *arguments):
     print("working", flush=True)

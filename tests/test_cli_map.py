@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpspectral.cli import main
-from dpspectral.recsys.datasets import load
+from dpspectral.data.datasets import load
 
 
 def run(*words):

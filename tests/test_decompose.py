@@ -18,9 +18,9 @@ from dpspectral import (
     dense_release,
     power_method,
 )
-from dpspectral.experiments.synthetic import tastes
-from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.source import Curator
+from dpspectral.data.synthetic import tastes
+from dpspectral.release.source import Curator
+from dpspectral.studies.metrics import exact_basis, relative_error
 
 BUDGET = Budget(2, 1e-6)
 

@@ -15,17 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User, dense, dense_release
-from dpspectral.catalogue import PrivateCatalogue
-from dpspectral.dense import _debiased, _NoisyMatrix
+from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User, dense_release
+from dpspectral.data.split import train_part
 from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.linalg.operators import BinaryGram
-from dpspectral.power import plain_power_method
+from dpspectral.methods import dense
+from dpspectral.methods.catalogue import PrivateCatalogue
+from dpspectral.methods.dense import _debiased, _NoisyMatrix
+from dpspectral.methods.power import plain_power_method
 from dpspectral.privacy.noise import KeyedNoise, SecureNoise
-from dpspectral.privacy.symmetric_noise import SymmetricNoise, row_norm_bound
-from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.recsys.split import train_part
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
+from dpspectral.release.symmetric_noise import SymmetricNoise, row_norm_bound
+from dpspectral.studies.metrics import exact_basis, relative_error
 
 BUDGET = Budget(2, 1e-6)
 SILENT = NotPrivate(0, scale=0)

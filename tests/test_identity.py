@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpspectral.identity import LONGEST, IdentityError, distinct, keys, texts, utc
-from dpspectral.store import _bucket
+from dpspectral.data.identity import LONGEST, IdentityError, distinct, keys, texts, utc
+from dpspectral.data.store import _bucket
 
 
 class Column:

@@ -7,9 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from dpspectral import BoundedRows, Budget, Ledger, NotPrivate
-from dpspectral.moments import private_count
 from dpspectral.privacy.noise import SecureNoise
-from dpspectral.source import Curator
+from dpspectral.release.moments import private_count
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(5, 1e-6)
 

@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from dpspectral import Budget, Interaction, NotPrivate, User, dense_release, power_method
-from dpspectral.baselines import nicolas2025
 from dpspectral.cli import main
-from dpspectral.decompose import automatic_catalogue
-from dpspectral.experiments.synthetic import tastes
-from dpspectral.plan import plan, stand_in, typical
-from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.reports.plan import html
+from dpspectral.data.synthetic import tastes
+from dpspectral.methods.decompose import automatic_catalogue
+from dpspectral.methods.plan import plan, stand_in, typical
+from dpspectral.reports.plan_page import html
+from dpspectral.studies.baselines import nicolas2025
+from dpspectral.studies.metrics import exact_basis, relative_error
 
 RANK, USERS, ITEMS = 8, 4000, 500
 SHAPE = ["--users", "6040", "--items", "3678", "--rank", "32", "--epsilon", "5", "--delta", "1e-8"]

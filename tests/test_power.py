@@ -21,9 +21,9 @@ from dpspectral import (
 )
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.operators import BinaryGram
-from dpspectral.power import plain_power_method, start_matrix
+from dpspectral.methods.power import plain_power_method, start_matrix
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(2, 1e-6)
 SILENT = NotPrivate(0, scale=0)

@@ -12,14 +12,14 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import eigsh, svds
 
 from dpspectral import Budget, Interaction, NotPrivate, PrivateRecommender, User, decompose, power_method
-from dpspectral.baselines import nicolas2025
-from dpspectral.experiments import frontier
-from dpspectral.plan import plan, stand_in
-from dpspectral.recsys.filters import ExactFilters, gf_cf
-from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.recsys.private_filters import PrivateFilters
-from dpspectral.recsys.ranking import evaluate
-from dpspectral.recsys.split import load_split, load_train, train_part
+from dpspectral.data.split import load_split, load_train, train_part
+from dpspectral.methods.plan import plan, stand_in
+from dpspectral.models.filters import ExactFilters, gf_cf
+from dpspectral.models.private_filters import PrivateFilters
+from dpspectral.models.ranking import evaluate
+from dpspectral.studies import frontier
+from dpspectral.studies.baselines import nicolas2025
+from dpspectral.studies.metrics import exact_basis, relative_error
 
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 RANK, SEEDS = 32, 3

@@ -17,10 +17,10 @@ from dpspectral import (
     PrivateRecommender,
     User,
 )
-from dpspectral.experiments.synthetic import tastes
-from dpspectral.recsys.filters import ExactFilters, bspm, gf_cf
-from dpspectral.recsys.ranking import evaluate
-from dpspectral.recsys.split import split
+from dpspectral.data.split import split
+from dpspectral.data.synthetic import tastes
+from dpspectral.models.filters import ExactFilters, bspm, gf_cf
+from dpspectral.models.ranking import evaluate
 
 
 @pytest.fixture(scope="module")

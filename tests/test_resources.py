@@ -17,9 +17,9 @@ from dpspectral import (
     SecureSum,
     decompose,
     power_method,
-    resources,
 )
-from dpspectral.dense import dense_release
+from dpspectral.core import resources
+from dpspectral.methods.dense import dense_release
 
 BUDGET = Budget(5, 1e-6)
 

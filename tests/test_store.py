@@ -23,12 +23,12 @@ from dpspectral import (
     power_method,
 )
 from dpspectral.cli import main
+from dpspectral.data.store import Store
+from dpspectral.data.tables import DataError
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger
-from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
-from dpspectral.recsys.tables import DataError
-from dpspectral.source import Curator
-from dpspectral.store import Store
+from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
+from dpspectral.release.source import Curator
 
 UNIT = Interaction(6)
 BUDGET = Budget(5, 1e-6)

@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, Interaction, Ledger, decompose, power, resources
+from dpspectral import Budget, Interaction, Ledger, decompose
 from dpspectral.cli import basis as command
 from dpspectral.cli import main, writing
-from dpspectral.files import write_whole
+from dpspectral.core import resources
+from dpspectral.core.files import write_whole
+from dpspectral.methods import power
 
 MIB = 1 << 20
 

@@ -1,19 +1,19 @@
 """Differentially private spectral decomposition: eigenvectors, PCA, truncated SVD and recommenders."""
 
-from dpspectral.catalogue import PrivateCatalogue
-from dpspectral.decompose import decompose
-from dpspectral.dense import dense_release
-from dpspectral.estimators import PrivatePCA, PrivateTruncatedSVD
-from dpspectral.parties.party import Party
-from dpspectral.parties.peers.graph import PeerGraph
-from dpspectral.parties.peers.source import Peers
-from dpspectral.parties.secure_sum.source import SecureSum
-from dpspectral.power import Result, power_method
+from dpspectral.methods.catalogue import PrivateCatalogue
+from dpspectral.methods.decompose import decompose
+from dpspectral.methods.dense import dense_release
+from dpspectral.methods.power import Result, power_method
+from dpspectral.models.estimators import PrivatePCA, PrivateTruncatedSVD
+from dpspectral.models.recommender import PrivateRecommender
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
-from dpspectral.recommender import PrivateRecommender
+from dpspectral.protocols.common.party import Party
+from dpspectral.protocols.peers.peer_graph import PeerGraph
+from dpspectral.protocols.peers.peers import Peers
+from dpspectral.protocols.secure_sum.secure_sum import SecureSum
 
 __version__ = "0.1.1"
 

@@ -15,11 +15,11 @@ from dpspectral import Budget, Interaction, NotPrivate
 from dpspectral.audit import ATTACKS, Evidence, audit, one_run, one_run_epsilon
 from dpspectral.audit.attacks import QUIET, Power, Server, neighbours
 from dpspectral.cli import main
-from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy import noise as noise_module
 from dpspectral.privacy.budget import epsilon_from_mu
 from dpspectral.privacy.units import DenseRounding, PatternUnit
-from dpspectral.queries import Product
+from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.release.queries import Product
 
 BUDGET = Budget(17, 1e-5)  # μ = 3: the most telling for a number of games
 CERTAIN = 1 - 1e-6

@@ -21,8 +21,8 @@ import scipy.sparse as sp
 from flower_tls import BUDGET, ITEMS, RANK, UNIT, Seeded, app, deployed, party_files
 
 from dpspectral import SecureSum, decompose
-from dpspectral.experiments.synthetic import tastes
-from dpspectral.parties.secure_sum.local import LocalNetwork
+from dpspectral.data.synthetic import tastes
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 
 PARTIES = 6
 CLIENT = '''"""Our ClientApp, with a node that dies on demand."""
@@ -31,8 +31,8 @@ import signal
 
 from flwr.clientapp import ClientApp
 
-from dpspectral.engines.flower import client
-from dpspectral.engines.flower.record import Envelope
+from dpspectral.deploy.flower import client
+from dpspectral.deploy.flower.record import Envelope
 
 app = ClientApp()
 
@@ -85,7 +85,7 @@ def main() -> None:
             place = app(folder, PARTIES, out=str(out), patience=90.0, stage=stage, victims=victims)
             (place / "dying.py").write_text(CLIENT)
             config = (place / "pyproject.toml").read_text()
-            config = config.replace("dpspectral.engines.flower.client:app", "dying:app")
+            config = config.replace("dpspectral.deploy.flower.client:app", "dying:app")
             (place / "pyproject.toml").write_text(config)
             start = time.perf_counter()
             text = network.flwr("run", str(place), "test", "--stream", check=False)

@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum, decompose
-from dpspectral.experiments.synthetic import tastes
+from dpspectral.data.synthetic import tastes
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
@@ -186,7 +186,7 @@ def app(folder: Path, parties: int, **more: object) -> Path:
         '[project]\nname = "basis"\nversion = "1.0.0"\ndescription = "a private basis"\nlicense = "Apache-2.0"\n'
         'dependencies = []\n[tool.hatch.build.targets.wheel]\npackages = ["."]\n'
         '[tool.flwr.app]\npublisher = "dpspectral"\n[tool.flwr.app.components]\n'
-        'serverapp = "dpspectral.engines.flower.server:app"\nclientapp = "dpspectral.engines.flower.client:app"\n'
+        'serverapp = "dpspectral.deploy.flower.server:app"\nclientapp = "dpspectral.deploy.flower.client:app"\n'
         f"[tool.flwr.app.config]\n{lines}\n"
     )
     return place

@@ -12,10 +12,10 @@ distributed = pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 from dpspectral import Budget, Interaction, NotPrivate, User, decompose, power_method  # noqa: E402
-from dpspectral.engines.dask import DaskRows  # noqa: E402
+from dpspectral.data.dask_rows import DaskRows  # noqa: E402
+from dpspectral.data.store import Store  # noqa: E402
 from dpspectral.privacy.iterate import Iterate  # noqa: E402
-from dpspectral.queries import ItemMatrix, Popularity, Product  # noqa: E402
-from dpspectral.store import Store  # noqa: E402
+from dpspectral.release.queries import ItemMatrix, Popularity, Product  # noqa: E402
 
 UNIT, BUDGET = Interaction(6), Budget(5, 1e-6)
 

@@ -11,18 +11,18 @@ pytest.importorskip("flwr", reason="needs the extra dpspectral[flower]")
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum, decompose
-from dpspectral.engines.catalogue import catalogue_digest
-from dpspectral.engines.flower import client, server
-from dpspectral.engines.flower.network import FlowerNetwork, wait_for_nodes
-from dpspectral.engines.flower.record import NAME, Envelope, answer_of
-from dpspectral.parties import keys, ring
-from dpspectral.parties.question import Question, decode
-from dpspectral.parties.secure_sum import memory, shamir
-from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK
-from dpspectral.parties.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, table
-from dpspectral.parties.secure_sum.messages import entries as records
-from dpspectral.parties.secure_sum.server import Wave
-from dpspectral.queries import Popularity
+from dpspectral.deploy.flower import client, server
+from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
+from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
+from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.common.question import Question, decode
+from dpspectral.protocols.secure_sum import memory, shamir
+from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK
+from dpspectral.protocols.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, table
+from dpspectral.protocols.secure_sum.messages import entries as records
+from dpspectral.protocols.secure_sum.server import Wave
+from dpspectral.release.queries import Popularity
 
 PARTIES, ITEMS, SEED = 5, 80, 3
 

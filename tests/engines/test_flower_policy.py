@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, User
-from dpspectral.engines.catalogue import catalogue_digest
-from dpspectral.engines.flower.policy import NotAllowed, Policy, PolicyError
-from dpspectral.parties.question import Question
-from dpspectral.parties.secure_sum.messages import Setup
+from dpspectral.deploy.flower.policy import NotAllowed, Policy, PolicyError
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.queries import Popularity, Product
+from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.release.queries import Popularity, Product
 
 TEXT = """
 data = "rows.csv"

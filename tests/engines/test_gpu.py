@@ -15,17 +15,18 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are made, below
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, User, decompose, power_method
-from dpspectral.engines.gpu import GpuRows, kernels
-from dpspectral.engines.gpu.algebra import GpuAlgebra
-from dpspectral.engines.gpu.iterate import GpuIterate
-from dpspectral.engines.gpu.noise import Bits
+from dpspectral.data.gpu_rows import GpuRows
+from dpspectral.linalg import gpu_kernels as kernels
 from dpspectral.linalg import orthonormal
+from dpspectral.linalg.gpu_algebra import GpuAlgebra
+from dpspectral.linalg.gpu_iterate import GpuIterate
 from dpspectral.privacy import quantile
+from dpspectral.privacy.gpu_noise import Bits
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.noise import SEGMENT
 from dpspectral.privacy.normal_cdf import edge
-from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
-from dpspectral.source import as_source
+from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
+from dpspectral.release.source import as_source
 
 BUDGET = Budget(5, 1e-6)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

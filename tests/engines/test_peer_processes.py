@@ -31,19 +31,20 @@ import zmq
 import zmq.utils.monitor
 from click.testing import CliRunner
 
-from dpspectral import Budget, Interaction, Ledger, NotPrivate, decompose, power
+from dpspectral import Budget, Interaction, Ledger, NotPrivate, decompose
 from dpspectral.cli import main
-from dpspectral.engines.catalogue import catalogue_digest
-from dpspectral.engines.peers import run as peer_run
-from dpspectral.engines.peers.config import Config
-from dpspectral.engines.peers.run import Background
-from dpspectral.engines.peers.transport import Address, Transport, make_keys, read_key
-from dpspectral.experiments.synthetic import tastes
-from dpspectral.files import write_whole
-from dpspectral.parties.peers.frames import RUN_BYTES, Frame, Kind
-from dpspectral.parties.peers.peer import Peer
+from dpspectral.core.files import write_whole
+from dpspectral.data.synthetic import tastes
+from dpspectral.deploy.zeromq import run as peer_run
+from dpspectral.deploy.zeromq.config import Config
+from dpspectral.deploy.zeromq.run import Background
+from dpspectral.deploy.zeromq.transport import Address, Transport, make_keys, read_key
+from dpspectral.methods import power
 from dpspectral.privacy.ledger_file import LedgerFile
 from dpspectral.privacy.release import Release
+from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.peers.peer import Peer
+from dpspectral.protocols.peers.peer_frames import RUN_BYTES, Frame, Kind
 
 USERS, ITEMS = 300, 40
 RUN = {
@@ -52,7 +53,7 @@ RUN = {
 }  # fmt: skip
 MODULES = [
     "pytest", "numpy", "click.testing", "zmq", "zmq.asyncio", "zmq.auth.asyncio", "zmq.utils.monitor", "dpspectral.cli",
-    "dpspectral.engines.peers.run", "dpspectral.experiments.synthetic", "scipy.stats",
+    "dpspectral.deploy.zeromq.run", "dpspectral.data.synthetic", "scipy.stats",
 ]  # fmt: skip
 
 

@@ -8,12 +8,12 @@ pytest.importorskip("zmq")
 from dpspectral import Budget, Ledger
 from dpspectral.cli.basis import Asked
 from dpspectral.cli.federate import _flower
-from dpspectral.engines.flower import client
-from dpspectral.engines.flower.policy import Policy, PolicyError
-from dpspectral.engines.peers.config import Config, ConfigError
-from dpspectral.engines.peers.run import load_party
-from dpspectral.recsys import reading
-from dpspectral.recsys.datasets import load
+from dpspectral.data import reading
+from dpspectral.data.datasets import load
+from dpspectral.deploy.flower import client
+from dpspectral.deploy.flower.policy import Policy, PolicyError
+from dpspectral.deploy.zeromq.config import Config, ConfigError
+from dpspectral.deploy.zeromq.run import load_party
 
 POLICY = """
 data = "rows.txt"
@@ -90,7 +90,7 @@ def test_a_simulation_of_flower_is_told_what_the_command_was(folder, monkeypatch
         settings.update(config)
         raise InterruptedError
 
-    monkeypatch.setattr("dpspectral.engines.flower.simulate.simulate", simulate)
+    monkeypatch.setattr("dpspectral.deploy.flower.simulate.simulate", simulate)
     how = {"min_rating": None, "header": False, "format": "lists", "delimiter": "comma"}
     rest = dict.fromkeys(Asked.__dataclass_fields__)
     asked = Asked(**{**rest, "reading": how, "kind": "interaction", "epsilon": 1.0, "delta": 1e-6, "catalogue": "none",

@@ -8,9 +8,9 @@ import pytest
 import scipy.sparse as sp
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate
+from dpspectral.data.store import Store
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.source import Curator, as_source
-from dpspectral.store import Store
+from dpspectral.release.source import Curator, as_source
 
 UNIT = Interaction(6)
 
@@ -50,7 +50,7 @@ def test_out_of_core(tmp_path, ratings, expected, block):
 @pytest.mark.filterwarnings("default")  # Dask and what it stands on warn about their own futures
 def test_dask(tmp_path, ratings, expected):
     distributed = pytest.importorskip("distributed")
-    from dpspectral.engines.dask import DaskRows
+    from dpspectral.data.dask_rows import DaskRows
 
     for number in range(4):
         sp.save_npz(tmp_path / f"{number}.npz", ratings[number::4])
@@ -69,6 +69,6 @@ def test_gpu(ratings, expected):
 
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"
-    from dpspectral.engines.gpu import GpuRows
+    from dpspectral.data.gpu_rows import GpuRows
 
     assert np.array_equal(released(as_source(GpuRows(ratings), UNIT, NotPrivate(3), None)), expected)

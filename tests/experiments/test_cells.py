@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dpspectral.experiments.cells import Cells
+from dpspectral.studies.cells import Cells
 
 
 def test_cells_are_computed_once_and_read_back(tmp_path):

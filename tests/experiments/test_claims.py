@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpspectral.experiments import claims
+from dpspectral.studies import claims
 
 
 def rows(curve, errors, name="ml-x"):

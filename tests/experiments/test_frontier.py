@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dpspectral import Budget, User
-from dpspectral.experiments import frontier
-from dpspectral.experiments.cells import Cells
-from dpspectral.experiments.sets import find
-from dpspectral.experiments.synthetic import tastes
-from dpspectral.plan import plan
+from dpspectral.data.synthetic import tastes
+from dpspectral.methods.plan import plan
+from dpspectral.studies import frontier
+from dpspectral.studies.cells import Cells
+from dpspectral.studies.sets import find
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHAPES = {  # users, items and interactions per user of the train parts: what a planner would be told

@@ -9,21 +9,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import (
-    Budget,
-    Interaction,
-    NotPrivate,
-    PrivateCatalogue,
-    baselines,
-    dense_release,
-    power_method,
-)
+from dpspectral import Budget, Interaction, NotPrivate, PrivateCatalogue, dense_release, power_method
 from dpspectral.cli import main
-from dpspectral.experiments import curves, errors, overhead, ratio, reproduce, sets, statistics
-from dpspectral.experiments.cells import Cells
-from dpspectral.experiments.curves import PUBLISHED_CURVES, Meter, noiseless_basis, published_bases
-from dpspectral.experiments.twins import Shape, twin
-from dpspectral.recsys.metrics import exact_basis, relative_error
+from dpspectral.studies import baselines, curves, errors, overhead, ratio, reproduce, sets, statistics
+from dpspectral.studies.cells import Cells
+from dpspectral.studies.curves import PUBLISHED_CURVES, Meter, noiseless_basis, published_bases
+from dpspectral.studies.metrics import exact_basis, relative_error
+from dpspectral.studies.twins import Shape, twin
 
 
 @pytest.fixture(scope="module", autouse=True)

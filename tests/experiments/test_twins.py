@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpspectral.experiments.twins import SHAPES, Shape, _degrees, twin, twin_split
+from dpspectral.studies.twins import SHAPES, Shape, _degrees, twin, twin_split
 
 SMALL = Shape("Small", 900, 150, 14_000, True, 5, 14, 5.0, 1.0)
 

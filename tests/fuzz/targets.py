@@ -23,30 +23,30 @@ import scipy.sparse as sp
 from flwr.app import ConfigRecord, RecordDict
 
 from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, Party, PrivateRecommender, power_method
-from dpspectral.engines.flower.policy import Policy, PolicyError
-from dpspectral.engines.flower.record import NAME, Envelope, answer_of
-from dpspectral.engines.peers.config import Config, ConfigError
-from dpspectral.parties.journal import Entry, Journal
-from dpspectral.parties.peers import frames
-from dpspectral.parties.peers.source import from_bytes
-from dpspectral.parties.peers.value import State, Value
-from dpspectral.parties.question import Question
-from dpspectral.parties.question import decode as question
-from dpspectral.parties.secure_sum import messages
-from dpspectral.parties.secure_sum.client import Client
-from dpspectral.parties.secure_sum.memory import dump as dump_memory
-from dpspectral.parties.secure_sum.memory import load as load_memory
-from dpspectral.parties.secure_sum.messages import Kind, Refused, Setup
+from dpspectral.data.datasets import load
+from dpspectral.data.parquet import pairs_of
+from dpspectral.data.split import load_split
+from dpspectral.data.store import Store
+from dpspectral.data.tables import DataError, read_catalogue
+from dpspectral.deploy.flower.policy import Policy, PolicyError
+from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
+from dpspectral.deploy.zeromq.config import Config, ConfigError
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
 from dpspectral.privacy.release import Release
-from dpspectral.queries import Popularity, Product
-from dpspectral.recsys.datasets import load
-from dpspectral.recsys.parquet import pairs_of
-from dpspectral.recsys.split import load_split
-from dpspectral.recsys.tables import DataError, read_catalogue
-from dpspectral.reports.basis import of_file
-from dpspectral.store import Store
+from dpspectral.protocols.common.journal import Entry, Journal
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.common.question import decode as question
+from dpspectral.protocols.peers import peer_frames as frames
+from dpspectral.protocols.peers.peers import from_bytes
+from dpspectral.protocols.peers.value import State, Value
+from dpspectral.protocols.secure_sum import messages
+from dpspectral.protocols.secure_sum.client import Client
+from dpspectral.protocols.secure_sum.memory import dump as dump_memory
+from dpspectral.protocols.secure_sum.memory import load as load_memory
+from dpspectral.protocols.secure_sum.messages import Kind, Refused, Setup
+from dpspectral.release.queries import Popularity, Product
+from dpspectral.reports.basis_page import of_file
 
 Target = Callable[[bytes], Any]
 SETUP = Setup(bytes(16), 5, 1, 1, 3, bytes(32))

@@ -13,7 +13,7 @@ from dpspectral.linalg.operators import BinaryGram, RowGram, SymmetricMatrix
 from dpspectral.linalg.orthonormal import flat_start, gaussian_start
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.weights import weight_table
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 
 
 def python_gram(R, weights, X, shift):

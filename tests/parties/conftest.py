@@ -3,7 +3,7 @@
 import pytest
 
 from dpspectral import Interaction, NotPrivate, Party, User
-from dpspectral.parties import simulated
+from dpspectral.protocols import simulated
 
 
 @pytest.fixture

@@ -20,14 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpspectral import Interaction
-from dpspectral.parties import keys
-from dpspectral.parties.party import Party
-from dpspectral.parties.secure_sum import shamir
-from dpspectral.parties.secure_sum.client import MASK_KEY, SELF_MASK, Client
-from dpspectral.parties.secure_sum.graph import _ring, choose_committee, choose_graph
-from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, entries, table
-from dpspectral.parties.secure_sum.server import Server, Wave
+from dpspectral.protocols.common import keys
+from dpspectral.protocols.common.party import Party
+from dpspectral.protocols.secure_sum import shamir
+from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, Client
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, entries, table
+from dpspectral.protocols.secure_sum.neighbours import _ring, choose_committee, choose_graph
+from dpspectral.protocols.secure_sum.server import Server, Wave
 
 SIZE, BITS = 3, 21
 SETTING_UP, SUMMING = ("keys", "shares", "delivery"), ("masked", "confirm", "unmask")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PrivateCatalogue, SecureSum, decompose
-from dpspectral.parties.journal import Journal
-from dpspectral.parties.secure_sum.local import LocalNetwork
+from dpspectral.protocols.common.journal import Journal
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 
 BUDGET, UNIT = Budget(5, 1e-6), Interaction()
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dpspectral.parties import keys, ring
-from dpspectral.parties.secure_sum.client import asked_view, purpose
-from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import bitmap
+from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.secure_sum.client import asked_view, purpose
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.messages import bitmap
 
 
 class Fixed:

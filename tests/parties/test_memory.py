@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from dpspectral.parties.secure_sum import memory
-from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.memory import Answered, dump, load
-from dpspectral.parties.secure_sum.messages import Aborted, Refused, Setup
+from dpspectral.protocols.secure_sum import memory
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.memory import Answered, dump, load
+from dpspectral.protocols.secure_sum.messages import Aborted, Refused, Setup
 
 
 class Fixed:

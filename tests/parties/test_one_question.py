@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dpspectral.parties import keys, ring
-from dpspectral.parties.secure_sum import client as module
-from dpspectral.parties.secure_sum import shamir
-from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import Frame, Kind, bitmap, entries, table
+from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.secure_sum import client as module
+from dpspectral.protocols.secure_sum import shamir
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.messages import Frame, Kind, bitmap, entries, table
 
 S, D, SIZE, BITS, VICTIM, LEAVING = 7, 1, 20_000, 16, 2, 5
 BODY, DIGEST = 30, 16

@@ -16,7 +16,8 @@ import pytest
 from scipy.optimize import linprog
 from scipy.stats import norm
 
-from dpspectral.parties.peers.accountant import (
+from dpspectral.privacy.budget import log_delta
+from dpspectral.protocols.peers.accountant import (
     EDGE_LOSS,
     Correlation,
     colluding_neighbours,
@@ -25,8 +26,7 @@ from dpspectral.parties.peers.accountant import (
     least_connectivity,
     spectral,
 )
-from dpspectral.parties.peers.graph import PeerGraph
-from dpspectral.privacy.budget import log_delta
+from dpspectral.protocols.peers.peer_graph import PeerGraph
 
 CYCLE = ((0, 1), (0, 3), (1, 2), (2, 3))
 DIAMOND = (*CYCLE, (0, 2))

@@ -20,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate
-from dpspectral.parties import keys, ring
-from dpspectral.parties.party import row_parts, split
-from dpspectral.parties.peers.frames import Frame, Kind
-from dpspectral.parties.peers.graph import PeerGraph
-from dpspectral.parties.peers.local import LocalPeers
-from dpspectral.parties.peers.setup import PeerSetup
-from dpspectral.parties.question import Question
-from dpspectral.parties.secure_sum.messages import Aborted, bitmap, members_and_rest, table
-from dpspectral.queries import Popularity
+from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.party import row_parts, split
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.peers.local_peers import LocalPeers
+from dpspectral.protocols.peers.peer_frames import Frame, Kind
+from dpspectral.protocols.peers.peer_graph import PeerGraph
+from dpspectral.protocols.peers.peer_setup import PeerSetup
+from dpspectral.protocols.secure_sum.messages import Aborted, bitmap, members_and_rest, table
+from dpspectral.release.queries import Popularity
 
 ITEMS = 6
 UNIT = Interaction(3)

@@ -23,19 +23,19 @@ from dpspectral import (
     decompose,
 )
 from dpspectral.cli import main
-from dpspectral.parties import ring
-from dpspectral.parties.keys import public_key
-from dpspectral.parties.party import split
-from dpspectral.parties.peers import edges
-from dpspectral.parties.peers.frames import Kind
-from dpspectral.parties.peers.local import LocalPeers
-from dpspectral.parties.peers.setup import PeerSetup
-from dpspectral.parties.question import Question
-from dpspectral.parties.secure_sum.messages import members_and_rest
-from dpspectral.parties.simulated import SimulatedSum
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.queries import ItemMatrix, Popularity, Product
-from dpspectral.source import Curator
+from dpspectral.protocols.common import ring
+from dpspectral.protocols.common.keys import public_key
+from dpspectral.protocols.common.party import split
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.peers import edges
+from dpspectral.protocols.peers.local_peers import LocalPeers
+from dpspectral.protocols.peers.peer_frames import Kind
+from dpspectral.protocols.peers.peer_setup import PeerSetup
+from dpspectral.protocols.secure_sum.messages import members_and_rest
+from dpspectral.protocols.simulated import SimulatedSum
+from dpspectral.release.queries import ItemMatrix, Popularity, Product
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(5, 1e-6)
 UNIT = Interaction(6)

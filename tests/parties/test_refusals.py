@@ -11,12 +11,12 @@ import scipy.sparse as sp
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, Party, User
 from dpspectral.linalg import kernels
 from dpspectral.linalg.operators import BinaryGram, RowGram
-from dpspectral.parties.question import Question
-from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import Setup
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import ROW_BITS
-from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 
 N, BUDGET = 6, Budget(50, 1e-6)
 SETUP = Setup(bytes(16), 4, 1, 0, 3, bytes(32))

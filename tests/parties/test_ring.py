@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpspectral.parties import ring
+from dpspectral.protocols.common import ring
 
 
 @given(bits=st.integers(2, 62), seed=st.integers(0, 10**6), count=st.integers(1, 70))

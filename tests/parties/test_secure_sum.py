@@ -28,13 +28,13 @@ from dpspectral import (
     power_method,
 )
 from dpspectral.cli import main
-from dpspectral.parties.question import Question, decode
-from dpspectral.parties.secure_sum.local import LocalNetwork
-from dpspectral.parties.secure_sum.messages import Aborted, Setup
-from dpspectral.parties.simulated import SimulatedSum
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.queries import Popularity, Product
-from dpspectral.source import Curator
+from dpspectral.protocols.common.question import Question, decode
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.messages import Aborted, Setup
+from dpspectral.protocols.simulated import SimulatedSum
+from dpspectral.release.queries import Popularity, Product
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(5, 1e-6)
 UNIT = Interaction(6)

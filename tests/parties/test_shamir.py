@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpspectral.parties.secure_sum import shamir
-from dpspectral.parties.secure_sum.shamir import PRIME, opened, share
+from dpspectral.protocols.secure_sum import shamir
+from dpspectral.protocols.secure_sum.shamir import PRIME, opened, share
 
 SECRET = bytes(range(32))
 

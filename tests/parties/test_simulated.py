@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import ks_2samp, norm
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, SecureSum, power_method
-from dpspectral.parties.simulated import SimulatedSum, sum_of_shares
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.noise import SecureNoise
+from dpspectral.protocols.simulated import SimulatedSum, sum_of_shares
 
 BUDGET = Budget(5, 1e-6)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpspectral.linalg.orthonormal import flat_start, gaussian_start
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 
 EXACT = 1 + 1e-12  # a bound in float64 may miss the true maximum by rounding
 

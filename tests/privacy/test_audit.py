@@ -9,7 +9,7 @@ from scipy import stats
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, SymmetricUpdate, User
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(10.0, 1e-5)  # μ = 2.0004
 GAMES = 4_000

@@ -11,7 +11,7 @@ from neighbours import iterates, product
 
 from dpspectral.linalg import kernels
 from dpspectral.privacy.units import ROW_BITS, BoundedRows, Interaction, SymmetricUpdate, User
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 
 PATTERN = [Interaction(2), Interaction(1, "plain", "replace"), User(), User(3, "replace")]
 FORMATS = [np.asarray, sp.csr_array, sp.csc_array, sp.coo_array, sp.csr_matrix]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from dpspectral import Interaction, User
+from dpspectral.data.datasets import DataError, load
+from dpspectral.data.rows import checked
+from dpspectral.data.store import Store
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.queries import ItemMatrix, Popularity, Product
-from dpspectral.recsys.datasets import DataError, load
-from dpspectral.rows import checked
-from dpspectral.store import Store
+from dpspectral.release.queries import ItemMatrix, Popularity, Product
 
 ITEMS = 6
 UNITS = [Interaction(2), Interaction(1, "plain"), User(1), User(2)]
@@ -328,7 +328,7 @@ def test_neighbours_in_dask_parts_of_all_types(client, tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
-    from dpspectral.engines.dask import DaskRows
+    from dpspectral.data.dask_rows import DaskRows
 
     people = sorted({user for user, _ in NUMBERS})
 

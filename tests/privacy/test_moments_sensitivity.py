@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dpspectral.moments import private_count
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import ROW_BITS, BoundedRows
-from dpspectral.source import Curator
+from dpspectral.release.moments import private_count
+from dpspectral.release.source import Curator
 
 ONE = 2**ROW_BITS
 BASE = np.array([[0.2, 0.1, 0.0], [-0.4, 0.3, 9.0]])

@@ -21,7 +21,7 @@ from dpspectral.linalg.operators import BinaryGram
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import SAFE, BoundedRows, Interaction, User
 from dpspectral.privacy.weights import weight_table
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 
 N = 6
 RELATIONS = ("add-remove", "replace")

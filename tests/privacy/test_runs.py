@@ -25,8 +25,8 @@ from dpspectral import (
     power_method,
 )
 from dpspectral.privacy.entries import Kind, reservations
-from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
-from dpspectral.source import Curator
+from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(2, 1e-6)
 HALF = BUDGET.part(0.5)
@@ -271,7 +271,7 @@ def test_no_frame_of_a_refused_charge_holds_the_exact_sum(ratings, kind):
 
 @pytest.mark.parametrize("make", [SecureSum, Peers])
 def test_no_frame_of_a_party_that_refuses_holds_its_sum(ratings, make):
-    from dpspectral.parties.question import Question
+    from dpspectral.protocols.common.question import Question
 
     unit = Interaction(5)
     parties = [Party(ratings[k::4], unit, ledger=Refusing(BUDGET)) for k in range(4)]

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from dpspectral.privacy.budget import log_delta
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import SHARE_LOSS, BoundedRows, Interaction, User, uneven
-from dpspectral.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
+from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 
 EPSILONS = np.concatenate([np.linspace(0, 4, 41), np.linspace(4.5, 30, 20)])
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dpspectral.recsys.datasets import DataError, load
+from dpspectral.data.datasets import DataError, load
 
 PAIRS = [("u1", "a"), ("u1", "c"), ("u2", "b"), ("u3", "a"), ("u3", "b"), ("u1", "a")]
 MATRIX = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0]])

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dpspectral.recsys import filters as exact
-from dpspectral.recsys.filters import ExactFilters, bspm, gf_cf
-from dpspectral.recsys.private_filters import PrivateFilters
+from dpspectral.models import filters as exact
+from dpspectral.models.filters import ExactFilters, bspm, gf_cf
+from dpspectral.models.private_filters import PrivateFilters
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dpspectral.recsys.metrics import exact_basis, relative_error
-from dpspectral.recsys.split import train_part
+from dpspectral.data.split import train_part
+from dpspectral.studies.metrics import exact_basis, relative_error
 
 
 def dense_error(R, U, V):

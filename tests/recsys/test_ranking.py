@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dpspectral.recsys.ranking import best, evaluate
+from dpspectral.models.ranking import best, evaluate
 
 SCORES = np.array([[0.9, 0.8, 0.7, 0.6, 0.5], [0.1, 0.2, 0.3, 0.4, 0.5], [1.0, 1.0, 1.0, 1.0, 1.0]])
 TRAIN = sp.csr_array([[1, 0, 0, 0, 0], [0, 0, 0, 0, 1], [0, 1, 0, 0, 0]])
@@ -36,7 +36,7 @@ def test_recall_and_ndcg_by_hand():
 
 def test_blocks_do_not_matter(monkeypatch):
     whole = evaluate(scores, TRAIN, TEST, top=2)
-    monkeypatch.setattr("dpspectral.recsys.ranking._BLOCK", 1)
+    monkeypatch.setattr("dpspectral.models.ranking._BLOCK", 1)
     assert evaluate(scores, TRAIN, TEST, top=2) == whole
 
 

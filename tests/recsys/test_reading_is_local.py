@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpspectral.cli import main
-from dpspectral.recsys.columns import is_header, role_of
-from dpspectral.recsys.datasets import DataError, load
-from dpspectral.recsys.split import load_split
-from dpspectral.recsys.tables import read_catalogue
+from dpspectral.data.columns import is_header, role_of
+from dpspectral.data.datasets import DataError, load
+from dpspectral.data.split import load_split
+from dpspectral.data.tables import read_catalogue
 
 
 def write(folder, content, name="ratings.csv"):

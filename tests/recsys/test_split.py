@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from dpspectral.recsys.split import load_split, load_train, split
-from dpspectral.recsys.tables import DataError
+from dpspectral.data.split import load_split, load_train, split
+from dpspectral.data.tables import DataError
 
 USER = np.repeat([3, 5, 9], [10, 4, 1])
 ITEM = np.concatenate([np.arange(10), np.arange(4), [0]]) + 100

@@ -33,7 +33,7 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    from dpspectral.experiments.synthetic import tastes
+    from dpspectral.data.synthetic import tastes
 
     made = tmp_path_factory.mktemp("pages")
     pairs = tastes(users=300, items=80).tocoo()

@@ -11,7 +11,8 @@ from scipy.stats import norm
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, User, decompose, power_method
 from dpspectral.cli import main
-from dpspectral.reports import basis, meaning, page
+from dpspectral.reports import basis_page as basis
+from dpspectral.reports import meaning, page
 
 BUDGET = Budget(2, 1e-7)
 

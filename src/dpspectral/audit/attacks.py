@@ -17,24 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.audit.overheard import Overheard, Worlds, distance, ratio
-from dpspectral.catalogue import PrivateCatalogue
-from dpspectral.dense import _NoisyMatrix
-from dpspectral.parties import ring
-from dpspectral.parties.party import Party
-from dpspectral.parties.peers import edges
-from dpspectral.parties.peers.frames import Frame, Kind
-from dpspectral.parties.peers.graph import PeerGraph
-from dpspectral.parties.peers.source import Peers
-from dpspectral.parties.question import Question
-from dpspectral.parties.secure_sum.messages import members_and_rest
-from dpspectral.parties.secure_sum.source import SecureSum
-from dpspectral.power import run
+from dpspectral.methods.catalogue import PrivateCatalogue
+from dpspectral.methods.dense import _NoisyMatrix
+from dpspectral.methods.power import run
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate, SecureNoise
 from dpspectral.privacy.units import SHARE_LOSS, Interaction, Unit
-from dpspectral.queries import ItemMatrix, Product, Query
+from dpspectral.protocols.common import ring
+from dpspectral.protocols.common.party import Party
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.peers import edges
+from dpspectral.protocols.peers.peer_frames import Frame, Kind
+from dpspectral.protocols.peers.peer_graph import PeerGraph
+from dpspectral.protocols.peers.peers import Peers
+from dpspectral.protocols.secure_sum.messages import members_and_rest
+from dpspectral.protocols.secure_sum.secure_sum import SecureSum
+from dpspectral.release.queries import ItemMatrix, Product, Query
 
 QUIET = NotPrivate(0, scale=0)
 

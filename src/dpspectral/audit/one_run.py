@@ -16,7 +16,7 @@ from dpspectral.audit.evidence import CONFIDENCES, one_run_epsilon
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.units import Interaction
-from dpspectral.source import Curator
+from dpspectral.release.source import Curator
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.data.rows import some_columns
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
-from dpspectral.queries import Query
-from dpspectral.rows import some_columns
-from dpspectral.source import Answer, Curator
+from dpspectral.release.queries import Query
+from dpspectral.release.source import Answer, Curator
 
 Worlds = tuple[Any, Any]  # data zero and one
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dpspectral.cli.common import ERR, JSON, OUT, check_out, plain_errors, progress_bar
-from dpspectral.files import write_text
+from dpspectral.core.files import write_text
 from dpspectral.privacy.budget import Budget
 
 NAMES = ("power", "catalogue", "dense", "secure-sum", "peers")
@@ -36,7 +36,7 @@ def audit(
 
     from dpspectral.audit import ATTACKS, CONFIDENCES, one_run
     from dpspectral.audit import audit as play
-    from dpspectral.audit.report import HEADER, html, rows
+    from dpspectral.audit.audit_page import HEADER, html, rows
 
     with plain_errors():
         budget = Budget(epsilon, delta)

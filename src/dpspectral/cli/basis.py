@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from dpspectral.catalogue import PrivateCatalogue, catalogue_by_name
 from dpspectral.cli.common import (
     DELTA,
     EPSILON,
@@ -25,15 +24,16 @@ from dpspectral.cli.common import (
     reading_options,
 )
 from dpspectral.cli.writing import check_room, save_or_keep
-from dpspectral.files import write_text
-from dpspectral.power import Result
+from dpspectral.core.files import write_text
+from dpspectral.data import datasets
+from dpspectral.data.tables import Table
+from dpspectral.methods.catalogue import PrivateCatalogue, catalogue_by_name
+from dpspectral.methods.power import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceeded, Ledger
 from dpspectral.privacy.units import Unit, unit_by_name
-from dpspectral.recsys import datasets
-from dpspectral.recsys.tables import Table
 from dpspectral.reports import meaning
-from dpspectral.reports.basis import beside, of_file, warnings_of
+from dpspectral.reports.basis_page import beside, of_file, warnings_of
 
 _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--items", metavar="FILE|N|from-data", help="The public list of items (columns)."),

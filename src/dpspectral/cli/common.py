@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table as Grid
 
-from dpspectral.files import check_writable
+from dpspectral.core.files import check_writable
+from dpspectral.data import reading
 from dpspectral.privacy.ledger import Ledger
-from dpspectral.recsys import reading
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 OUT = Console()

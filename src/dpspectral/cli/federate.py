@@ -14,11 +14,11 @@ from rich.table import Table as Grid
 from dpspectral.cli.basis import Asked, basis_options, paid
 from dpspectral.cli.common import JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.cli.writing import spent, write_or_keep
-from dpspectral.decompose import decompose
-from dpspectral.files import read_arrays, write_text, write_whole
-from dpspectral.parties.peers.source import Peers
-from dpspectral.parties.secure_sum.source import SecureSum
-from dpspectral.recsys.tables import Table
+from dpspectral.core.files import read_arrays, write_text, write_whole
+from dpspectral.data.tables import Table
+from dpspectral.methods.decompose import decompose
+from dpspectral.protocols.peers.peers import Peers
+from dpspectral.protocols.secure_sum.secure_sum import SecureSum
 
 _MOST_USERS = 1 << 24  # where nobody declared a number: what the ring is made wide enough for
 
@@ -136,7 +136,7 @@ def _flower(
     asked: Asked, data: Path, table: Table, parties: int, collusion: int, drop_tolerance: int, as_json: bool
 ) -> None:
     """The Flower apps with these settings, in a folder that is removed afterwards (the parties' ledgers with it)."""
-    from dpspectral.engines.flower.simulate import simulate
+    from dpspectral.deploy.flower.simulate import simulate
 
     config: dict[str, Any] = {
         "data": str(data.resolve()), "unit": asked.kind, "neighbours": asked.neighbours, "rank": asked.rank,

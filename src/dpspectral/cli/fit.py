@@ -10,7 +10,7 @@ import click
 
 from dpspectral.cli.basis import Asked, basis_options, paid
 from dpspectral.cli.common import JSON, facts, plain_errors, progress_bar
-from dpspectral.decompose import decompose
+from dpspectral.methods.decompose import decompose
 
 
 @click.command()

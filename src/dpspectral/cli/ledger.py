@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import DELTA, EPSILON, OUT, facts, ledger_words, open_ledger, plain_errors
-from dpspectral.files import read_arrays
+from dpspectral.core.files import read_arrays
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.entries import Entry, Kind, reservations, standing
 from dpspectral.privacy.ledger import Ledger

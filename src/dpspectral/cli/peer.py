@@ -12,9 +12,9 @@ import click
 
 from dpspectral.cli.common import ERR, JSON, check_out, facts, ledger_words, plain_errors, progress_bar
 from dpspectral.cli.writing import check_room, save_or_keep
-from dpspectral.power import Result
+from dpspectral.data.tables import read_catalogue
+from dpspectral.methods.power import Result
 from dpspectral.privacy.ledger import Ledger
-from dpspectral.recsys.tables import read_catalogue
 
 
 @click.command()
@@ -34,9 +34,9 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
         if (config is None) == (make_keys is None):
             raise click.UsageError("give --config FILE to take part, or --make-keys FILE to make a key first")
         try:
-            from dpspectral.engines.peers.config import Config
-            from dpspectral.engines.peers.run import OnePeer, run_peer
-            from dpspectral.engines.peers.transport import make_keys as write_keys
+            from dpspectral.deploy.zeromq.config import Config
+            from dpspectral.deploy.zeromq.run import OnePeer, run_peer
+            from dpspectral.deploy.zeromq.transport import make_keys as write_keys
         except ImportError as error:
             raise RuntimeError("peers need ZeroMQ: pip install 'dpspectral[peers]'") from error
         if make_keys is not None:

@@ -12,12 +12,12 @@ from rich.box import SIMPLE
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import DELTA, EPSILON, JSON, OUT, facts, plain_errors
-from dpspectral.files import check_writable, write_text
-from dpspectral.plan import option_cells, stand_in
-from dpspectral.plan import plan as compare
+from dpspectral.core.files import check_writable, write_text
+from dpspectral.data import datasets
+from dpspectral.methods.plan import option_cells, stand_in
+from dpspectral.methods.plan import plan as compare
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.units import Interaction, User
-from dpspectral.recsys import datasets
 
 
 def _bytes(text: str) -> int:
@@ -66,7 +66,7 @@ def plan(
     as_json: bool,
 ) -> None:
     """Noise against signal, memory, time and bytes per party for every method. No private data is touched."""
-    from dpspectral.reports.plan import html
+    from dpspectral.reports.plan_page import html
 
     with plain_errors():
         budget = Budget(epsilon, delta)

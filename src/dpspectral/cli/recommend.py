@@ -14,9 +14,9 @@ import scipy.sparse as sp
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import JSON, OUT, check_out, facts, plain_errors, reading_options
-from dpspectral.files import write_text
-from dpspectral.recommender import FILTERS, PrivateRecommender
-from dpspectral.recsys import datasets
+from dpspectral.core.files import write_text
+from dpspectral.data import datasets
+from dpspectral.models.recommender import FILTERS, PrivateRecommender
 
 FILTER = click.option("--filter", "kind", type=click.Choice(FILTERS), default="gf-cf", show_default=True)
 ALPHA = click.option(

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from dpspectral.cli.common import check_out, facts, plain_errors
-from dpspectral.files import write_text
-from dpspectral.reports.basis import beside, of_file
+from dpspectral.core.files import write_text
+from dpspectral.reports.basis_page import beside, of_file
 
 
 @click.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dpspectral.cli.common import facts, plain_errors
-from dpspectral.files import check_writable, write_text
+from dpspectral.core.files import check_writable, write_text
 
 
 @click.command()
@@ -21,7 +21,7 @@ def sample(folder: Path, users: int, items: int, seed: int) -> None:
     ratings.csv has a user and an item on each line, items.txt is the public list of items, and new-users.csv has ten
     users who are not in ratings.csv.
     """
-    from dpspectral.experiments.synthetic import tastes
+    from dpspectral.data.synthetic import tastes
 
     with plain_errors():
         folder.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from dpspectral.cli.common import ERR, MIN_RATING, facts, plain_errors
-from dpspectral.recsys.tables import read_catalogue
-from dpspectral.store import Store
+from dpspectral.data.store import Store
+from dpspectral.data.tables import read_catalogue
 
 
 @click.command()

@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 from rich.table import Table as Grid
 
-from dpspectral.baselines import closed_form_multiplier, closed_form_true_epsilon
 from dpspectral.cli.common import DELTA, EPSILON, ERR, JSON, OUT, facts, plain_errors, progress_bar
-from dpspectral.experiments.curves import LABELS, STEPS
-from dpspectral.experiments.reproduce import PARTS, Options, command_line
-from dpspectral.experiments.reproduce import reproduce as make
-from dpspectral.files import check_writable, write_text, write_whole
-from dpspectral.privacy import checks
+from dpspectral.core import checks
+from dpspectral.core.files import check_writable, write_text, write_whole
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
+from dpspectral.studies.baselines import closed_form_multiplier, closed_form_true_epsilon
+from dpspectral.studies.curves import LABELS, STEPS
+from dpspectral.studies.reproduce import PARTS, Options, command_line
+from dpspectral.studies.reproduce import reproduce as make
 
 
 @click.command()
@@ -100,8 +100,8 @@ def _shared_words(total: Budget, shared: dict[str, float] | None) -> list[tuple[
 @JSON
 def demo(out: Path, runs: int, as_json: bool) -> None:
     """Compare the prior method, the paper's and ours on synthetic data; write table, figure and an HTML report."""
-    from dpspectral.experiments.demo import run_demo, steps
-    from dpspectral.experiments.demo_report import draw, html
+    from dpspectral.studies.demo import run_demo, steps
+    from dpspectral.studies.demo_page import draw, html
 
     with plain_errors():
         if out.exists() and not out.is_dir():

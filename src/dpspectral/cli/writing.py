@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpspectral.power import Result
+from dpspectral.core.resources import check_space
+from dpspectral.methods.power import Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.resources import check_space
 
 Write = Callable[[Path], object]
 _PAGE = 1 << 20  # a page for people is smaller

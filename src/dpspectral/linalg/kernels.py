@@ -8,7 +8,7 @@ spare the wrap-around of negative ones, and four rows at a time loads and stores
 
 import numpy as np
 
-from dpspectral.jit import jit
+from dpspectral.core.jit import jit
 
 
 @jit

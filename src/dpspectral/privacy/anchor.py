@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpspectral.privacy import checks
+from dpspectral.core import checks
 from dpspectral.privacy.ledger_lock import LedgerFileError, wait_for
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
 
-from dpspectral.privacy import checks
+from dpspectral.core import checks
 
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(24)
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpspectral.jit import jit
+from dpspectral.core.jit import jit
 
 DEFAULT_BITS = 20
 

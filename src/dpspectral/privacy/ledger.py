@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from dpspectral.privacy import checks
+from dpspectral.core import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.entries import (
     Draft,

@@ -20,7 +20,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from dpspectral.privacy import checks, quantile
+from dpspectral.core import checks
+from dpspectral.privacy import quantile
 from dpspectral.privacy.normal_cdf import edge
 
 SEGMENT = 1 << 16  # samples per key

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dpspectral.jit import jit
+from dpspectral.core.jit import jit
 
 ERROR = 2.0**-47  # |found − x| ≤ ERROR·(1 + |x|); the largest seen against 200-bit arithmetic is 2^−50 (test_noise.py)
 CELL_BITS = 5  # cells of an octave

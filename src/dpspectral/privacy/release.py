@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpspectral.privacy import checks
+from dpspectral.core import checks
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpspectral.jit import jit
-from dpspectral.privacy import checks
+from dpspectral.core import checks
+from dpspectral.core.jit import jit
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.weights import weight_table
 

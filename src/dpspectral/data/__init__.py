@@ -1,0 +1,1 @@
+"""Rows: where they come from, who a person is, and where they lie."""

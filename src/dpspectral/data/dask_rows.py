@@ -1,0 +1,187 @@
+"""Rows on the workers of a Dask cluster. Needs `pip install 'dpspectral[dask]'`.
+
+    from dask.distributed import Client
+    rows = DaskRows(Client("tcp://scheduler:8786"), ["part-0.npz", "part-1.npz"], items=10_000)
+    decompose(rows, 32, Interaction(), Budget(1, 1e-8))
+
+A part is a file that every worker can read: a matrix saved by scipy.sparse with users as rows, or a list of pairs
+(`.npz`, `.parquet`), or a block of a `Store`. A worker loads a part when it is needed, adds it up and forgets it, so
+its memory holds one part and one sum per thread. Partial sums are added in a tree on the workers; only their total
+comes back, and the noise is added here, once. A worker that dies is replaced by
+computing its parts again elsewhere: sums are exact integers, so nothing else changes.
+
+All of one user's interactions must be in one part. For lists of pairs that is checked, by the canonical text of
+identifiers: parts may have them as numbers, text or bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from distributed import KilledWorker, as_completed
+from numpy.typing import NDArray
+
+from dpspectral.core import checks
+from dpspectral.data import datasets
+from dpspectral.data.rows import Rows, some_columns
+from dpspectral.data.store import Store
+from dpspectral.data.tables import listed_once
+from dpspectral.linalg.operators import Progress, silent
+from dpspectral.privacy.units import Unit
+from dpspectral.protocols.common.keys import digest
+from dpspectral.release.queries import Query
+
+_FAN = 8  # partial sums that are added at once
+_RETRIES = 3
+Part = str | tuple[str, int]  # a file, or a store and the number of a block
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What workers are told."""
+
+    query: Query
+    unit: Unit
+    columns: NDArray[np.int64] | None
+    options: dict[str, Any]
+
+
+class DaskRows(Rows):
+    """Users of many files, held by nobody at once.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected to any scheduler.
+    parts : sequence of file names, or a Store
+        As the workers see them.
+    items : int or list of str
+        The public catalogue: how many items, or their names.
+    min_rating : float, optional
+        For lists of pairs.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        parts: Sequence[str | Path] | Store,
+        *,
+        items: int | Sequence[str] | None = None,
+        min_rating: float | None = None,
+    ) -> None:
+        self._client, self._min_rating = client, min_rating
+        self._columns: NDArray[np.int64] | None = None
+        self._items: str | list[str]
+        self._parts: list[Part]
+        if isinstance(parts, Store):
+            self._parts = [(str(parts.folder), number) for number in range(len(parts.blocks))]
+            self._items, n = str(parts.shape[1]), parts.shape[1]
+            self._columns, self.users_private = parts.columns, parts.users_private
+        else:
+            if items is None:
+                raise ValueError("items is missing: the public catalogue, a number or a list of names")
+            self._parts = [str(part) for part in parts]
+            if isinstance(items, (int, np.integer)):
+                self._items, n = str(items), checks.integer("items", items, low=1)
+            else:
+                self._items = listed_once(items, "items")
+                n = len(self._items)
+        if not self._parts:
+            raise ValueError("parts is empty: name at least one file")
+        self.shape = (-1, n)  # the number of users is known once the parts have been checked
+
+    def enforced(self, unit: Unit) -> DaskRows:
+        """Every part is loaded once and checked by the unit; users that occur in two parts are refused."""
+        found = self._everywhere(_check, unit)
+        users = np.sort(np.concatenate([names for _, names in found]))
+        if (users[1:] == users[:-1]).any():
+            raise ValueError(
+                "some users occur in more than one part; their interactions must be together: group them by user "
+                "first, say with Store.from_parquet(...)"
+            )
+        checked = copy.copy(self)
+        checked.shape = (sum(count for count, _ in found), self.shape[1])
+        checked.enforced_for, checked.users_private = unit, self.users_private or len(users) > 0
+        return checked
+
+    def restricted(self, columns: NDArray[np.int64]) -> DaskRows:
+        part = copy.copy(self)
+        part._columns = columns if self._columns is None else self._columns[columns]
+        part.shape = (self.shape[0], len(columns))
+        return part
+
+    def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> NDArray[np.int64]:
+        assert self.enforced_for is not None, "the curator checks rows first"
+        options["threads"] = 1  # a worker has as many threads as its owner gave it
+        asked = _Asked(query, self.enforced_for, self._columns, options)
+        for attempt in range(_RETRIES + 1):
+            try:
+                return self._evaluate(asked, progress)
+            except (CancelledError, KilledWorker):  # the question was lost with the workers that had it
+                if attempt == _RETRIES:
+                    raise
+        raise AssertionError("not reached")
+
+    def _evaluate(self, asked: _Asked, progress: Progress) -> NDArray[np.int64]:
+        (everywhere,) = self._client.scatter([asked], broadcast=True)
+        sums = self._submit(_sum, everywhere)
+        for done, _ in enumerate(as_completed(sums), 1):
+            progress(done / len(sums))
+        while len(sums) > 1:
+            sums = [
+                self._client.submit(_add, sums[start : start + _FAN], pure=False, retries=_RETRIES)
+                for start in range(0, len(sums), _FAN)
+            ]
+        found: NDArray[np.int64] = sums[0].result()
+        return found
+
+    def _submit(self, work: Any, asked: Any) -> list[Any]:
+        return [
+            self._client.submit(work, part, self._items, self._min_rating, asked, pure=False, retries=_RETRIES)
+            for part in self._parts
+        ]
+
+    def _everywhere(self, work: Any, asked: Any) -> list[Any]:
+        found: list[Any] = self._client.gather(self._submit(work, asked))
+        return found
+
+
+# What workers do.
+
+
+def _load(part: Part, items: str | list[str], min_rating: float | None) -> tuple[Any, list[str] | None]:
+    if isinstance(part, tuple):
+        folder, number = part
+        return Store.open(folder).block(number), None
+    table = datasets.load(part, items=items, min_rating=min_rating)
+    if sp.issparse(table.matrix) or isinstance(table.matrix, np.ndarray):
+        return table.matrix, table.users
+    raise TypeError(f"{part}: not a matrix")
+
+
+def _check(part: Part, items: str | list[str], min_rating: float | None, unit: Unit) -> tuple[int, NDArray[np.uint64]]:
+    """How many users there are, and (for pairs) 64 bits of a digest of each."""
+    rows, users = _load(part, items, min_rating)
+    names = [int.from_bytes(digest(name.encode())[:8], "big") for name in users or []]
+    return int(unit.enforce(rows).shape[0]), np.array(names, dtype=np.uint64)
+
+
+def _sum(part: Part, items: str | list[str], min_rating: float | None, asked: _Asked) -> NDArray[np.int64]:
+    rows = asked.unit.enforce(_load(part, items, min_rating)[0])
+    if asked.columns is not None:
+        rows = some_columns(rows, asked.columns)
+    return asked.query.over(rows, silent, **asked.options)
+
+
+def _add(sums: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    total = sums[0].copy()
+    for one in sums[1:]:
+        total += one
+    return total

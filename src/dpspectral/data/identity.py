@@ -1,0 +1,280 @@
+"""Who a person is: one canonical text for an identifier, whatever type it came in.
+
+Bounds are about rows, so a person must be one row: the integer 7, the text "7" and the bytes b"7" are the same person,
+in memory, on disk, in every part and every file. The text is made before anything is grouped, hashed or counted.
+
+| identifier | becomes |
+|---|---|
+| integer of any width; float that is one, below 2^53 (a column of integers with gaps) | its decimal digits |
+| text | itself: "007" and " 7" are not 7, and neither case nor Unicode forms are folded |
+| bytes | their UTF-8 text |
+| date or time | ISO 8601: a midnight without zone as its date, fractions without trailing zeros, zones as UTC with Z |
+| UUID | its 36 characters |
+| category | its value |
+
+Everything else is refused with its row: truth values, other floats, missing and empty values, bytes that are not UTF-8,
+nested values, and NUL characters (NumPy drops them at the end of a text, which would make two people one).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.core.jit import jit
+
+LONGEST = 1000  # bytes of a key: keys are kept in columns as wide as the longest of them
+_TOO_LONG = 10**LONGEST
+_FORMS = "identifiers are whole numbers, text, UTF-8 bytes, dates or UUIDs"
+
+
+class IdentityError(ValueError):
+    """An identifier that nobody can be known by; the message names its row."""
+
+
+def distinct(ids: Any, what: str = "user") -> tuple[list[str], NDArray[np.int64]]:
+    """The different texts among identifiers, and which of them each identifier is.
+
+    Texts are in the order of their type: numbers and dates by size, all else as text.
+    """
+    values = _array(ids, what)
+    match values.dtype.kind:
+        case "i" | "u":
+            found, place = np.unique(values, return_inverse=True)
+            return [str(number) for number in found.tolist()], place.astype(np.int64, copy=False)
+        case "f":
+            return distinct(_whole(values, what))
+        case "U" | "S" | "M":
+            return _by_value(values, what)
+        case "O" | "T":
+            return _one_by_one(values.astype(object, copy=False), what)
+    raise IdentityError(f"{what}s are of type {values.dtype}; {_FORMS}")
+
+
+def texts(ids: Any, what: str = "user") -> list[str]:
+    """The text of each identifier."""
+    found, place = distinct(ids, what)
+    return [found[k] for k in place]
+
+
+def keys(ids: Any, what: str = "user") -> NDArray[np.bytes_]:
+    """The text of each identifier as UTF-8, padded with NUL to the longest of them."""
+    values = _array(ids, what)
+    if values.dtype.kind == "f":
+        values = _whole(values, what)
+    if values.dtype.kind in "iu":
+        return _digits(values)
+    if values.dtype.kind == "S" and _sound(values):
+        return values
+    found, place = distinct(values, what)
+    encoded = [text.encode() for text in found]
+    for number, key in enumerate(encoded):
+        if len(key) > LONGEST:
+            raise IdentityError(f"{what} in row {_first(place, number)} has {len(key)} bytes, more than {LONGEST}")
+    return np.array(encoded, dtype=np.bytes_)[place] if encoded else np.empty(0, dtype="S1")
+
+
+def utc(text: str) -> str:
+    """The text of an instant that is known to be UTC, from its text without a zone."""
+    return text + ("Z" if "T" in text else "T00:00:00Z")
+
+
+# ---- arrays
+
+
+def _array(ids: Any, what: str) -> NDArray[Any]:
+    """One-dimensional, without a common type being found: NumPy would make 7.0 and "7" two people."""
+    if isinstance(ids, np.ma.MaskedArray):
+        if (hidden := np.flatnonzero(np.ma.getmaskarray(ids).ravel())).size:
+            raise IdentityError(f"{what} in row {hidden[0]} is missing; {_FORMS}")
+        ids = ids.data
+    if isinstance(ids, np.ndarray) or hasattr(ids, "dtype") or hasattr(ids, "__array__"):
+        values = np.asarray(ids)
+    else:
+        listed = list(ids)
+        values = np.empty(len(listed), dtype=object)
+        for row, value in enumerate(listed):
+            values[row] = value
+    if values.ndim != 1:
+        raise IdentityError(f"{what}s have {values.ndim} dimensions; expected a list of identifiers")
+    return values
+
+
+def _whole(values: NDArray[Any], what: str) -> NDArray[np.int64]:
+    """Floats that are integers and hold every integer of their size."""
+    limit = _float_limit(values.dtype)
+    with np.errstate(invalid="ignore"):
+        fine = (np.trunc(values) == values) & (np.abs(values) < limit)
+    if not fine.all():
+        row = int(np.argmin(fine))
+        raise IdentityError(f"{what} in row {row} is {_float_words(values[row])}; {_FORMS}")
+    return values.astype(np.int64)
+
+
+def _float_limit(dtype: Any) -> float:
+    """Below it every integer has a float of its own."""
+    return 2.0 ** min(int(np.finfo(dtype).nmant) + 1, 53)
+
+
+def _float_words(value: Any) -> str:
+    if np.isnan(value):
+        return "missing (NaN)"
+    return f"the number {value!s}, which is not a whole number that floats of its type can tell from the next one"
+
+
+def _by_value(values: NDArray[Any], what: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Types of which different values have different texts."""
+    found, place = np.unique(values, return_inverse=True)
+    named = []
+    for number, value in enumerate(found):
+        try:
+            named.append(_text(value))
+        except ValueError as error:
+            raise IdentityError(f"{what} in row {_first(place, number)} is {error}; {_FORMS}") from error
+    return named, place.astype(np.int64, copy=False)
+
+
+def _one_by_one(values: NDArray[Any], what: str) -> tuple[list[str], NDArray[np.int64]]:
+    numbers: dict[str, int] = {}
+    place = np.empty(len(values), dtype=np.int64)
+    for row, value in enumerate(values):
+        try:
+            text = value if type(value) is str and value in numbers else _text(value)
+        except ValueError as error:
+            raise IdentityError(f"{what} in row {row} is {error}; {_FORMS}") from error
+        place[row] = numbers.setdefault(text, len(numbers))
+    named = sorted(numbers)
+    order = np.empty(len(named), dtype=np.int64)
+    order[[numbers[text] for text in named]] = np.arange(len(named))
+    return named, order[place]
+
+
+def _first(place: NDArray[Any], number: int) -> int:
+    """The first row that holds a value."""
+    return int(np.argmax(place == number))
+
+
+def _digits(values: NDArray[Any]) -> NDArray[np.bytes_]:
+    """Integers as decimal digits."""
+    if not len(values):
+        return np.empty(0, dtype="S1")
+    negative = values < 0
+    if values.dtype.kind == "i":
+        size = values.astype(np.int64).view(np.uint64)
+        size = np.where(negative, np.uint64(0) - size, size)  # -2^63 has no int64 of its own size
+    else:
+        size = values.astype(np.uint64)
+    width = len(str(int(size.max()))) + bool(negative.any())
+    written = np.zeros((len(values), width), dtype=np.uint8)
+    _write_digits(size, negative, written)
+    return written.view(f"S{width}").ravel()
+
+
+def _sound(values: NDArray[np.bytes_]) -> bool:
+    """Whether all are keys as they are, for a quick look; what is not plain ASCII is looked at closely elsewhere."""
+    if not values.dtype.itemsize or values.dtype.itemsize > LONGEST:
+        return False
+    wide = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize)
+    return bool((wide[:, 0] > 0).all() and wide.max(initial=0) < 128 and not (wide[:, 1:] > 0)[wide[:, :-1] == 0].any())
+
+
+@jit
+def _write_digits(size, negative, written):  # type: ignore[no-untyped-def]
+    ten = np.uint64(10)
+    for k in range(size.size):
+        rest = size[k]
+        count = 1
+        probe = rest
+        while probe >= ten:
+            probe //= ten
+            count += 1
+        start = 0
+        if negative[k]:
+            written[k, 0] = 45
+            start = 1
+        for at in range(start + count - 1, start - 1, -1):
+            written[k, at] = 48 + np.uint8(rest % ten)
+            rest //= ten
+
+
+# ---- one identifier
+
+
+def _text(value: Any) -> str:
+    """The canonical text; ValueError, in words that go on from "is", where there is none."""
+    match value:
+        case str():
+            return _plain(value)
+        case bytes():
+            try:
+                return _plain(value.decode())
+            except UnicodeDecodeError:
+                raise ValueError(f"{value[:40]!r}, bytes that are not UTF-8 text") from None
+        case bool() | np.bool_():
+            raise ValueError(f"{value}, a truth value")
+        case int() | np.integer():
+            if abs(int(value)) >= _TOO_LONG:
+                raise ValueError(f"a number of more than {LONGEST} digits")
+            return str(int(value))
+        case float() | np.floating():
+            try:
+                return str(_whole(np.asarray(value)[None], "")[0])
+            except IdentityError:
+                raise ValueError(_float_words(value)) from None
+        case np.datetime64():
+            if np.isnat(value):
+                raise ValueError("missing (NaT)")
+            return _iso(str(value))
+        case datetime():
+            return _moment(value)
+        case date():
+            return value.isoformat()
+        case UUID():
+            return str(value)
+        case Decimal():
+            if not value.is_finite() or value.adjusted() > 100 or value != value.to_integral_value():
+                raise ValueError(f"the number {value}, which is not a whole number")
+            return str(int(value))
+        case None:
+            raise ValueError("missing (None)")
+    raise ValueError(f"a value of type {type(value).__name__}")
+
+
+def _plain(text: str) -> str:
+    if not text:
+        raise ValueError("empty")
+    if "\0" in text:
+        raise ValueError(f"{text[:40]!r}, text with a NUL character")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{text[:40]!a}, text that is not Unicode (a lone surrogate)") from None
+    return str(text)
+
+
+def _moment(value: datetime) -> str:
+    if value != value:  # how pandas writes a missing time
+        raise ValueError("missing (NaT)")
+    if value.tzinfo is None:
+        return _iso(value.isoformat())
+    try:
+        return utc(_iso(value.astimezone(UTC).replace(tzinfo=None).isoformat()))
+    except OverflowError:
+        raise ValueError(f"{value}, a time that UTC has no year for") from None
+
+
+def _iso(text: str) -> str:
+    """The same for the same instant, however finely it was told."""
+    day, _, clock = text.partition("T")
+    day += "-01" * (2 - day.lstrip("-").count("-"))
+    if clock:
+        clock += ":00" * (2 - clock.count(":"))
+        if "." in clock:
+            clock = clock.rstrip("0").rstrip(".")
+    return day if clock in ("", "00:00:00") else f"{day}T{clock}"

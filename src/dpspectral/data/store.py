@@ -1,0 +1,324 @@
+"""Interactions on disk, for data larger than memory: read block by block, in every product once.
+
+A store is a folder: `degrees.i4` has how many items each user has, `items.i4` the items themselves, user after user and
+increasing, as little-endian 32-bit integers; `store.json`, written last, says how many there are and where blocks of
+whole users begin. Nothing is mapped: a few blocks at a time are read into memory, the next one while this one is used.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dpspectral.core import checks
+from dpspectral.core.files import write_text
+from dpspectral.core.jit import jit
+from dpspectral.data import identity
+from dpspectral.data.rows import Rows
+from dpspectral.linalg.operators import Progress, silent
+from dpspectral.privacy.units import PatternUnit, Unit
+from dpspectral.release.queries import Query
+
+BLOCK = 1 << 24  # entries of a block, unless one user has more
+_BUCKETS = 256
+_FORMAT = 1
+Batches = Iterable[tuple[Any, Any]]  # identifiers of users and positions of their items
+
+
+@dataclass(frozen=True)
+class Store(Rows):
+    """0/1 rows in a folder. Made by `Store.write` or `Store.from_pairs`, opened by `Store.open`."""
+
+    folder: Path
+    shape: tuple[int, int]
+    interactions: int
+    blocks: tuple[tuple[int, int], ...]  # users and entries of each
+    columns: NDArray[np.int64] | None = None  # the ones that count, if not all
+    users_private: bool = False
+    enforced_for: Unit | None = None
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Self:
+        place = Path(folder)
+        try:
+            found = json.loads((place / "store.json").read_text())
+            if found["format"] != _FORMAT:
+                raise ValueError(f"format {found['format']}; this is version {_FORMAT}")
+            blocks = tuple(
+                (checks.integer("users", u, low=0), checks.integer("entries", e, low=0)) for u, e in found["blocks"]
+            )
+            users_private = checks.flag("users_private", found["users_private"])
+            users, entries = (sum(block[k] for block in blocks) for k in (0, 1))
+            items = checks.integer("items", found["items"], low=1, high=2**31 - 1)
+            sizes = [(place / name).stat().st_size for name in ("degrees.i4", "items.i4")]
+            if sizes != [4 * users, 4 * entries]:
+                raise ValueError("its files are not as long as store.json says")
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"{place}: not a store of interactions: {error}") from error
+        return cls(place, (users, items), entries, blocks, users_private=users_private)
+
+    @classmethod
+    def write(
+        cls,
+        folder: Path | str,
+        parts: Iterable[sp.csr_array],
+        items: int,
+        block: int = BLOCK,
+        *,
+        users_private: bool = False,
+    ) -> Self:
+        """A store of 0/1 matrices with `items` columns, one below the other. All of it, or nothing."""
+        place = Path(folder)
+        if place.exists():
+            raise ValueError(f"{place} exists already")
+        temporary = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.resolve().parent))
+        try:
+            with _Writer(temporary, items, block, users_private) as writer:
+                for part in parts:
+                    pattern = sp.csr_array(part)
+                    pattern.sum_duplicates()
+                    if pattern.shape[1] != items:
+                        raise ValueError(f"a part has {pattern.shape[1]} columns, not {items}")
+                    if pattern.nnz and not (pattern.data == 1).all():
+                        raise ValueError("a store holds 0/1 data; other values were given")
+                    writer.add(np.diff(pattern.indptr), pattern.indices)
+            temporary.rename(place)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        return cls.open(place)
+
+    @classmethod
+    def from_pairs(cls, folder: Path | str, batches: Batches, items: int, block: int = BLOCK) -> Self:
+        """A store of user-item pairs in any order. Repeated pairs are one, and so are users of the same canonical text.
+
+        Users are whole numbers, text, or what else `identity` takes; their type may change from batch to batch.
+        """
+        scratch = Path(tempfile.mkdtemp(prefix=".pairs.", dir=Path(folder).resolve().parent))
+        try:
+            _to_buckets(scratch, batches, items)
+            parts = (_grouped(scratch / str(k), items) for k in range(_BUCKETS))
+            return cls.write(folder, parts, items, block, users_private=True)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    @classmethod
+    def from_parquet(
+        cls, folder: Path | str, files: Iterable[Path | str], catalogue: list[str], *, min_rating: float | None = None
+    ) -> Self:
+        """A store of Parquet files with columns of users and items, read a piece at a time."""
+        from dpspectral.data.parquet import pairs_of
+        from dpspectral.data.tables import listed_once
+
+        names = {name: position for position, name in enumerate(listed_once(catalogue, "catalogue"))}
+        batches = (pair for file in files for pair in pairs_of(Path(file), names, min_rating))
+        return cls.from_pairs(folder, batches, len(names))
+
+    # ---- as rows
+
+    def enforced(self, unit: Unit) -> Store:
+        if not isinstance(unit, PatternUnit):
+            raise TypeError(f"a store of interactions goes with Interaction(...) or User(...), got {unit!r}")
+        whole = self if self.columns is None else Store.open(self.folder)
+        for part in whole.parts():
+            if not _sound(part.indptr, part.indices, whole.shape[1]):
+                raise ValueError(f"{self.folder}: items out of range, or not increasing: the store is damaged")
+        return replace(self, enforced_for=unit)
+
+    def restricted(self, columns: NDArray[np.int64]) -> Store:
+        return replace(self, columns=columns if self.columns is None else self.columns[columns],
+                       shape=(self.shape[0], len(columns)))  # fmt: skip
+
+    def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> NDArray[np.int64]:
+        total: NDArray[np.int64] | None = None
+        for number, part in enumerate(self.parts()):
+            found = query.over(part, silent, **options)
+            total = found if total is None else np.add(total, found, out=total)
+            progress((number + 1) / len(self.blocks))
+        if total is None:
+            raise ValueError(f"{self.folder}: the store is empty")
+        return total
+
+    def parts(self) -> Iterator[sp.csr_array]:
+        """Block after block; the next one is read in the background."""
+        starts = np.cumsum([(0, 0), *self.blocks], axis=0)
+        with ThreadPoolExecutor(1) as reader:
+            ahead = None
+            for (users, entries), start in zip(self.blocks, starts, strict=False):
+                following = reader.submit(self._read, int(start[0]), int(start[1]), users, entries)
+                if ahead is not None:
+                    yield ahead.result()
+                ahead = following
+            if ahead is not None:
+                yield ahead.result()
+
+    def block(self, number: int) -> sp.csr_array:
+        """One of the blocks."""
+        before = self.blocks[:number]
+        first, offset = (sum(block[k] for block in before) for k in (0, 1))
+        return self._read(first, offset, *self.blocks[number])
+
+    def _read(self, first: int, offset: int, users: int, entries: int) -> sp.csr_array:
+        degrees = _numbers(self.folder / "degrees.i4", first, users)
+        indices = _numbers(self.folder / "items.i4", offset, entries)
+        indptr = np.zeros(users + 1, dtype=np.int64)
+        np.cumsum(degrees, out=indptr[1:])
+        if degrees.min(initial=0) < 0 or indptr[-1] != entries:
+            raise ValueError(f"{self.folder}: the degrees of a block do not add up: the store is damaged")
+        items = self.shape[1]
+        if self.columns is not None:
+            place = np.full(int(max(indices.max(initial=0), self.columns[-1])) + 1, -1, dtype=np.int32)
+            place[self.columns] = np.arange(len(self.columns), dtype=np.int32)
+            indptr, indices = _renumbered(indptr, indices, place)
+        part = sp.csr_array((users, items), dtype=bool)
+        part.indptr, part.indices = indptr, indices
+        part.data = np.broadcast_to(np.True_, indices.shape)  # stored entries are the ones
+        return part
+
+
+def _numbers(file: Path, start: int, count: int) -> NDArray[np.int32]:
+    return np.fromfile(file, dtype="<i4", count=count, offset=4 * start).astype(np.int32, copy=False)
+
+
+@jit
+def _sound(indptr, indices, items):  # type: ignore[no-untyped-def]
+    """Whether items increase within each row and exist."""
+    for u in range(indptr.size - 1):
+        last = -1
+        for e in range(indptr[u], indptr[u + 1]):
+            if indices[e] <= last or indices[e] >= items:
+                return False
+            last = indices[e]
+    return True
+
+
+@jit
+def _renumber(indptr, indices, place, out_ptr, out):  # type: ignore[no-untyped-def]
+    count = 0
+    for u in range(indptr.size - 1):
+        for e in range(indptr[u], indptr[u + 1]):
+            new = place[indices[e]]
+            if new >= 0:
+                out[count] = new
+                count += 1
+        out_ptr[u + 1] = count
+    return count
+
+
+def _renumbered(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], place: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The pattern with new numbers of columns, −1 for those that do not count."""
+    pointers, found = np.zeros_like(indptr), np.empty_like(indices)
+    count = _renumber(indptr, indices, place, pointers, found)
+    return pointers, found[:count]
+
+
+class _Writer:
+    """Appends users to the two files; the description is written when all went well."""
+
+    def __init__(self, folder: Path, items: int, block: int, users_private: bool) -> None:
+        self.folder, self.items, self.block = folder, checks.integer("items", items, low=1, high=2**31 - 1), block
+        self.users_private = users_private
+        self.blocks: list[list[int]] = [[0, 0]]
+
+    def __enter__(self) -> Self:
+        self._degrees: IO[bytes] = (self.folder / "degrees.i4").open("wb")
+        self._items: IO[bytes] = (self.folder / "items.i4").open("wb")
+        return self
+
+    def add(self, degrees: NDArray[Any], indices: NDArray[Any]) -> None:
+        self._degrees.write(degrees.astype("<i4").tobytes())
+        self._items.write(indices.astype("<i4").tobytes())
+        ends = np.cumsum(degrees)
+        start = done = 0
+        while start < len(degrees):
+            room = self.block - self.blocks[-1][1]
+            stop = int(np.searchsorted(ends, done + room, side="right"))
+            if stop <= start and self.blocks[-1][0]:
+                self.blocks.append([0, 0])
+                continue
+            stop = max(stop, start + 1)
+            end = int(ends[stop - 1])
+            self.blocks[-1][0] += stop - start
+            self.blocks[-1][1] += end - done
+            start, done = stop, end
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        self._degrees.close()
+        self._items.close()
+        if failed is None:
+            blocks = [block for block in self.blocks if block[0]]
+            text = json.dumps(
+                {"format": _FORMAT, "items": self.items, "users_private": self.users_private, "blocks": blocks}
+            )
+            write_text(self.folder / "store.json", text)
+
+
+def _bucket(keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
+    """The same for the same key, however wide its column is; spread evenly."""
+    wide = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), keys.dtype.itemsize)
+    found = np.empty(len(keys), dtype=np.int64)
+    _hash(wide, found)
+    return found
+
+
+@jit
+def _hash(keys, found):  # type: ignore[no-untyped-def]
+    """FNV-1a over the bytes before the padding, mixed so that the top bits depend on all of them."""
+    prime, mix = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
+    for k in range(keys.shape[0]):
+        value = np.uint64(0xCBF29CE484222325)
+        for byte in keys[k]:
+            if byte == 0:
+                break
+            value = (value ^ np.uint64(byte)) * prime
+        value = (value ^ (value >> np.uint64(32))) * mix
+        found[k] = np.int64(value >> np.uint64(40)) % _BUCKETS
+
+
+def _to_buckets(scratch: Path, batches: Batches, items: int) -> None:
+    """Files 0, 1, … of pairs; all of a user's are in one."""
+    streams = [(scratch / str(k)).open("wb") for k in range(_BUCKETS)]
+    try:
+        for users, positions in batches:
+            positions = np.asarray(positions)
+            if positions.ndim != 1 or len(users) != len(positions):
+                raise ValueError("a batch is a list of users and one of positions of their items, equally long")
+            if positions.dtype.kind not in "iu" or positions.min(initial=0) < 0 or positions.max(initial=0) >= items:
+                raise ValueError(f"items must be positions from 0 to {items - 1}")
+            keys = identity.keys(users)
+            bucket = _bucket(keys)
+            order = np.argsort(bucket, kind="stable")
+            edges = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1))
+            for stream, start, stop in zip(streams, edges, edges[1:], strict=False):
+                if stop > start:
+                    np.save(stream, keys[order[start:stop]])
+                    np.save(stream, positions[order[start:stop]].astype(np.int32))
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+def _grouped(bucket: Path, items: int) -> sp.csr_array:
+    """One bucket's pairs as rows."""
+    keys, positions = [], []
+    with bucket.open("rb") as stream:
+        while stream.peek(1):
+            keys.append(np.load(stream))
+            positions.append(np.load(stream))
+    if not keys:
+        return sp.csr_array((0, items), dtype=bool)
+    names, rows = np.unique(np.concatenate(keys), return_inverse=True)
+    columns = np.concatenate(positions)
+    return sp.coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(len(names), items)).tocsr()

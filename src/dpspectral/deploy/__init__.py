@@ -1,0 +1,1 @@
+"""Protocols between machines: these carry bytes, and hold no rule."""

@@ -1,0 +1,97 @@
+"""The Flower ServerApp: `dpspectral.deploy.flower.server:app`. It asks, adds up, and decomposes what was opened.
+
+Settings come from the run's config (`flwr run --run-config`, or `[tool.flwr.app.config]`), see docs/flower.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from dpspectral.core.files import check_writable
+from dpspectral.data.tables import read_catalogue
+from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
+from dpspectral.deploy.flower.policy import configured_unit
+from dpspectral.deploy.flower.simulate import settings
+from dpspectral.methods.catalogue import catalogue_by_name
+from dpspectral.methods.decompose import decompose
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.units import Unit
+from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.common.journal import Journal
+from dpspectral.protocols.secure_sum.secure_sum import SecureSum
+
+LOG = logging.getLogger("dpspectral.flower")
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """One private basis from the nodes that are connected."""
+    run(grid, settings(dict(context.run_config)))
+
+
+def run(grid: Grid, config: dict[str, Any]) -> None:
+    """Everything is checked before the first message."""
+    items, out = Path(str(config["items"])), Path(str(config["out"]))
+    check_writable(out)
+    names = read_catalogue(str(items))
+    unit = configured_unit(config)
+    budget = Budget(float(config["epsilon"]), float(config["delta"]))
+    ledger = Ledger(budget)
+    lasting = Ledger.open(str(config["ledger"])) if "ledger" in config else None
+    journal = Journal(Path(str(config["state"])), lasting) if "state" in config else None
+    if journal is None and lasting is not None:
+        raise ValueError("a ledger goes with a state folder, where opened sums are kept: state=...")
+    with ExitStack() as reserved:
+        if journal is not None and lasting is not None:  # the same reservation when the run goes on after a crash
+            account = lasting.reserve(unit.relation, budget.mu, label=out.name, run=journal.name)
+            journal.ledger = reserved.enter_context(account)
+        _decompose(grid, config, names, unit, ledger, journal)
+
+
+def _decompose(
+    grid: Grid, config: dict[str, Any], names: list[str], unit: Unit, ledger: Ledger, journal: Journal | None
+) -> None:
+    items, out, budget = Path(str(config["items"])), Path(str(config["out"])), ledger.budget
+    seed = int(config["random-state"]) if "random-state" in config else journal.seed() if journal else None
+    parties, patience = int(config["parties"]), float(config.get("patience", 600.0))
+    nodes = wait_for_nodes(grid, parties, patience)
+    network = FlowerNetwork(
+        grid, nodes, catalogue=catalogue_digest(items), collusion=int(config.get("collusion", 1)),
+        drop_tolerance=int(config.get("drop-tolerance", 0)), rounds=int(config.get("rounds", 8)), patience=patience,
+    )  # fmt: skip
+    source = SecureSum.over(network, unit, len(names), users=int(config["users"]), journal=journal)
+    options: dict[str, Any] = {}
+    for name, kind in (("iterations", int), ("oversampling", int), ("method", str)):
+        if name in config:
+            options[name] = kind(config[name])
+    options["catalogue"] = catalogue_by_name(config.get("catalogue", "auto"))
+    told = {"last": ""}
+
+    def tell(text: str, _fraction: float) -> None:
+        if text != told["last"]:
+            told["last"] = text
+            spent = ledger.epsilon() if ledger.entries else 0.0
+            LOG.info(
+                "%s: sums opened=%d parties=%d sent=%.2fMB epsilon=%.4g", text, len(source.opened),
+                len(network.server.present), network.traffic.server.sent / 1e6, spent,
+            )  # fmt: skip
+
+    result = decompose(
+        source, int(config["rank"]), unit, budget, ledger=ledger, users="private", progress=tell,
+        random_state=seed, **options,
+    )  # fmt: skip
+    result.settings["own_budget"] = True  # the lasting ledgers are the parties' own, and the server's
+    result.settings["parties"]["rehearsal"] = bool(config.get("rehearsal", False))
+    if "items-from" in config:
+        result.settings["items_from"] = str(config["items-from"])
+    result.save(out, items=names)
+    traffic = network.traffic
+    LOG.info("%s written; %d sums, a party sent %.3f MB (mean)", out, len(source.opened), traffic.mean_party.sent / 1e6)

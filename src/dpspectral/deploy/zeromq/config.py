@@ -1,0 +1,167 @@
+"""What a peer process is told, in a file of its own.
+
+name = "clinic-a"               # this peer, one of [[peers]]
+data = "ratings.csv"            # its rows; paths are relative to this file
+items = "items.txt"             # the public list of items all peers share
+ledger = "clinic-a.ledger"      # made by `dpspectral ledger create`: the total its data may ever spend
+key = "clinic-a.key"            # made by `dpspectral peer --make-keys clinic-a.key`
+out = "basis.npz"
+listen = "tcp://*:7000"         # where this machine listens, if not at its address below (say, behind a router)
+
+[run]                           # the same for everybody; who differs is not talked to
+unit = "interaction"            # or "user", "rows" (then row_norm)
+floor = 20                      # leave it out to let released figures choose it (interaction)
+rank = 8
+epsilon = 5.0
+delta = 1e-8
+users = 100000                  # at most, all peers together
+collusion = 1                   # so many may pool what they know
+drop_tolerance = 1              # so many may leave
+degree = 20                     # neighbours to share noise with
+seed = 7                        # of the graph, public
+patience = 10.0                 # seconds of silence after which a peer is taken for gone
+limit = 600.0                   # seconds after which a peer gives up
+# also: weighting, neighbours, binarize, method, catalogue, iterations, oversampling, rounds, retries; and how files are
+# read, as in `dpspectral fit`: min_rating, header, format, delimiter
+
+[[peers]]                       # in the same order for everybody
+name = "clinic-a"
+address = "tcp://10.0.0.1:7000"
+key = "..."                     # public
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpspectral.core import checks
+from dpspectral.data import reading
+from dpspectral.deploy.zeromq.transport import Address, check_public
+from dpspectral.methods.catalogue import PrivateCatalogue, catalogue_by_name
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.units import Unit, unit_by_name
+from dpspectral.protocols.peers.peer_graph import PeerGraph
+from dpspectral.protocols.peers.peer_setup import PeerSetup
+from dpspectral.protocols.peers.peers import DEGREE
+
+_TOP = {"name", "data", "items", "ledger", "key", "out", "listen", "run", "peers", "not_private_seed"}
+_NEEDED = ("name", "data", "items", "ledger", "key", "out", "run", "peers")
+_RUN = {
+    "unit", "floor", "row_norm", "weighting", "neighbours", "binarize", "rank", "epsilon", "delta", "users",
+    "collusion", "drop_tolerance", "degree", "seed", "patience", "limit", "method", "catalogue", "iterations",
+    "oversampling", "rounds", "retries", *reading.OPTIONS,
+}  # fmt: skip
+
+_PEER = {"name", "address", "key"}
+
+
+def meant(word: str, names: Collection[str]) -> str:
+    """Which of the names a wrong one may have been meant to be."""
+    close = difflib.get_close_matches(word, names, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+class ConfigError(ValueError):
+    """The file is wrong."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A peer's file, checked."""
+
+    folder: Path
+    name: str
+    data: Path
+    items: Path
+    ledger: Path
+    key: Path
+    out: Path
+    run: dict[str, Any]
+    peers: tuple[Address, ...]
+    reading: dict[str, Any]  # how files are read: arguments of `load`
+    unit: Unit
+    budget: Budget
+    setup: PeerSetup
+    catalogue: PrivateCatalogue | str | None
+    patience: float
+    limit: float
+    listen: str | None = None
+    seed: int | None = None  # reproducible noise, for tests
+
+    @classmethod
+    def read(cls, file: Path) -> Config:
+        try:
+            found = tomllib.loads(file.read_text())
+        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ConfigError(f"{file}: {error}") from error
+        try:
+            return cls._checked(file.resolve().parent, found)
+        except KeyError as error:
+            raise ConfigError(f"{file}: {error.args[0]} is missing") from error
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{file}: {error}") from error
+
+    @classmethod
+    def _checked(cls, folder: Path, found: dict[str, Any]) -> Config:
+        for name in _NEEDED:
+            _ = found[name]
+        run, peers = found["run"], found["peers"]
+        if not isinstance(run, dict) or not isinstance(peers, list):
+            raise TypeError("[run] must be a table and [[peers]] a list of tables")
+        tables = [(_TOP, found, ""), (_RUN, run, "[run] "), *((_PEER, one, "[[peers]] ") for one in peers)]
+        for names, given, where in tables:
+            if unknown := sorted(set(given) - names):
+                raise ValueError(f"{where}does not know {', '.join(unknown)}{meant(unknown[0], names)}")
+        known = tuple(
+            Address(str(one["name"]), str(one["address"]), check_public(str(one["name"]), str(one["key"])))
+            for one in peers
+        )
+        for what in ("name", "address", "key"):
+            if len({getattr(one, what) for one in known}) < len(known):
+                raise ValueError(f"[[peers]] two peers have the same {what}")
+        if found["name"] not in {one.name for one in known}:
+            raise ValueError(f"name={found['name']!r} is none of [[peers]]")
+        unit = unit_by_name(
+            run["unit"], run.get("floor"), run.get("weighting", "sqrt"), run.get("neighbours", "add-remove"),
+            run.get("row_norm"), run.get("binarize", False),
+        )  # fmt: skip
+        checks.integer("rank", run["rank"], low=1)
+        checks.integer("users", run["users"], low=1)
+        checks.choice("method", run.get("method", "auto"), ("auto", "dense", "power"))
+        for name in ("iterations", "oversampling"):
+            checks.optional_integer(name, run.get(name), low=0 if name == "oversampling" else 1)
+        catalogue = run.get("catalogue", "auto")
+        if not isinstance(catalogue, float) and catalogue not in ("auto", "none"):
+            raise ValueError(f'catalogue must be "auto", "none" or a share of the budget, got {catalogue!r}')
+        patience, limit = checks.real("patience", run.get("patience", 10.0), low=0), run.get("limit", 600.0)
+        if not 0 < patience < checks.real("limit", limit, low=0):
+            raise ValueError("patience must be shorter than limit")
+        graph = PeerGraph.regular(len(known), run.get("degree", DEGREE), run.get("seed", 0))
+        # Whoever wrote the seed may know who colludes, so the worst case counts.
+        setup = PeerSetup(
+            dataclasses.replace(graph, drawn=False), run.get("collusion", 1), run.get("drop_tolerance", 0),
+            run.get("rounds", (run.get("iterations") or 3) + 4), run.get("retries", 0),
+        )  # fmt: skip
+        places = {name: folder / str(found[name]) for name in ("data", "items", "ledger", "key", "out")}
+        return cls(
+            folder, str(found["name"]), **places, run=run, peers=known, reading=reading.options(run), unit=unit,
+            budget=Budget(run["epsilon"], run["delta"]), setup=setup, catalogue=catalogue_by_name(catalogue),
+            patience=float(patience), limit=float(limit),
+            listen=found.get("listen"), seed=found.get("not_private_seed"),
+        )  # fmt: skip
+
+    @property
+    def me(self) -> int:
+        return [one.name for one in self.peers].index(self.name)
+
+    def agreement(self, items_digest: str) -> bytes:
+        """What has to be the same for all."""
+        peers = [[one.name, one.address, one.key] for one in self.peers]
+        return json.dumps([self.run, peers, items_digest], sort_keys=True).encode()

@@ -1,0 +1,150 @@
+"""One peer's whole run: the same program as everybody else's, on its own rows."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.data import datasets
+from dpspectral.deploy.zeromq.config import Config
+from dpspectral.deploy.zeromq.transport import Transport, read_key
+from dpspectral.linalg.operators import Progress
+from dpspectral.methods.decompose import decompose
+from dpspectral.methods.power import Result
+from dpspectral.privacy.ledger import Account, Ledger, Release
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import PatternUnit
+from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.common.party import Party
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.peers.peer import Peer
+from dpspectral.protocols.peers.peers import PeerSums, as_bytes, charging, from_bytes
+
+Found = TypeVar("Found")
+
+
+class Background:
+    """An event loop in a thread of its own, so that this peer answers while it computes."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="peer", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """Wait for it; an interruption ends it."""
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+class OnePeer(PeerSums):
+    """The sums of all peers, as this one gets to know them."""
+
+    def __init__(self, peer: Peer, party: Party, users: int, background: Background) -> None:
+        self._peer, self._background = peer, background
+        self._begin_peers(peer.setup)
+        self._begin(peer.setup, party.unit, party.n, users, None, party.noise.private)
+
+    @property
+    def public_seed(self) -> int:
+        """The same for all, and new in every run."""
+        return int.from_bytes(self._peer.run[:4], "big")
+
+    def _sum(
+        self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
+    ) -> tuple[NDArray[np.int64], int]:
+        charged = charging(entry, ledger)
+        self._asked[0] += 1
+        try:
+            found = self._background.call(self._peer.sum(content, charged))
+        except BaseException:
+            charged.ended(self._peer.left)
+            raise
+        self._note(question.what, self._peer.members, entry.mu)
+        progress(1.0)
+        return found
+
+    def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        return from_bytes(self._background.call(self._peer.same(as_bytes(arrays))))
+
+
+def load_party(config: Config) -> Party:
+    """The rows and the ledger; raises before anybody is talked to."""
+    table = datasets.load(config.data, items=str(config.items), **config.reading)
+    if not config.ledger.exists():
+        raise ValueError(f"there is no ledger {config.ledger}: dpspectral ledger create {config.ledger} ...")
+    noise = None if config.seed is None else NotPrivate(config.seed)
+    return Party(table.matrix, config.unit, ledger=Ledger.open(config.ledger), noise=noise)
+
+
+def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[[Result, OnePeer], None]) -> None:
+    """Meet the others, compute the basis with them, save it, and stay until they have it too."""
+    secret, party = read_key(config.key), load_party(config)
+    assert isinstance(party.ledger, Ledger)
+    party.ledger.require(config.unit.relation, config.budget.mu)  # all of the run fits, or it is not begun
+    background = Background()
+
+    async def open_peer() -> tuple[Peer, Transport]:
+        peers: list[Peer] = []
+        transport = Transport(
+            config.peers, config.me, secret, lambda sender, what: peers[0].receive(sender, what), config.listen
+        )
+        peers.append(
+            Peer(
+                config.setup,
+                config.me,
+                party,
+                transport,
+                patience=config.patience,
+                limit=config.limit,
+                agreement=config.agreement(catalogue_digest(config.items)),
+                names=[one.name for one in config.peers],
+                work=asyncio.to_thread,
+            )
+        )
+        return peers[0], transport
+
+    async def shut(peer: Peer, transport: Transport) -> None:
+        peer.close()
+        transport.close()
+
+    try:
+        peer, transport = background.call(open_peer())
+        try:
+            tell("waiting for the others", 0.0)
+            background.call(peer.start())
+            with party.ledger.reserve(config.unit.relation, config.budget.mu, label=config.out.name) as account:
+                party.ledger = account
+                source = OnePeer(peer, party, config.run["users"], background)
+                result = _decompose(config, source, tell)
+            save(result, source)
+            tell("waiting for the others to finish", 1.0)
+            background.call(peer.finish())
+        finally:
+            background.call(shut(peer, transport))
+    finally:
+        background.close()
+
+
+def _decompose(config: Config, source: OnePeer, tell: Callable[[str, float], None]) -> Result:
+    run = config.run
+    pattern = isinstance(config.unit, PatternUnit) and config.unit.floor is None
+    return decompose(
+        source, run["rank"], config.unit, config.budget, method=run.get("method", "auto"), catalogue=config.catalogue,
+        iterations=run.get("iterations"), oversampling=run.get("oversampling"), users="private" if pattern else None,
+        random_state=source.public_seed, progress=tell,
+    )  # fmt: skip

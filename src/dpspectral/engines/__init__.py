@@ -1,1 +1,0 @@
-"""Existing engines carry the protocols further; each is an extra of its own."""

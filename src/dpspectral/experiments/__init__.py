@@ -1,1 +1,0 @@
-"""Studies on data declared public or synthetic: the demo, and what compares methods."""

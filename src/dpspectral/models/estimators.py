@@ -1,0 +1,313 @@
+"""The scikit-learn face: private PCA and truncated SVD that fit into a Pipeline."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpspectral.core import checks
+from dpspectral.methods.power import Result, columns, run, warn_large_delta
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.ledger import Account, Ledger, opened
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
+from dpspectral.release.moments import private_count
+from dpspectral.release.source import Curator, restarted
+
+_COUNT_SHARE = 0.01  # of μ², for the number of rows where it is neither public nor declared
+
+
+class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What both estimators share: spending the budget, and the linear map afterwards."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = True
+        tags.transformer_tags.preserves_dtype = ["float64"]
+        return tags
+
+    def _open(self, X: Any) -> tuple[Any, Budget, Account]:
+        """Validated data, the budget of this fit, and the ledger it goes to. Nothing is released here."""
+        for name in ("epsilon", "delta"):
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} is missing: it is always your choice, pass {type(self).__name__}({name}=...)")
+        budget = Budget(self.epsilon, self.delta)
+        try:
+            data = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        except ValueError as error:
+            if "NaN" not in str(error) and "infinity" not in str(error):
+                raise
+            # scikit-learn would advise an imputer, but what is fitted on the data must not come before
+            raise ValueError(
+                "Input X contains NaN or infinity. Fill gaps with a public constant: an imputer that was fitted on the "
+                "data lets one row move all others, and then no bound holds"
+            ) from None
+        n = data.shape[1]
+        if checks.integer("n_components", self.n_components, low=1) > n:
+            raise ValueError(f"n_components={self.n_components} is more than n_features={n}")
+        checks.optional_integer("n_samples", self.n_samples, low=1)
+        # Everything that `run` would refuse, before the first release (which may be a count or a mean).
+        columns(n, self.n_components, self.oversampling)
+        checks.optional_integer("iterations", self.iterations, low=1)
+        checks.optional_integer("random_state", self.random_state, low=0)
+        ledger = opened(budget, self.ledger)
+        warn_large_delta(budget, self.n_samples, stacklevel=4)
+        return data, budget, ledger
+
+    def _count(self, source: Curator, budget: Budget, ledger: Account) -> tuple[int, float]:
+        """The number of rows (declared, public under the unit, or released), and the share of μ² it took."""
+        if self.n_samples is not None:
+            return self.n_samples, 0.0
+        rows = int(source.data.shape[0])
+        if isinstance(source.unit, Interaction) or source.unit.neighbours == "replace":
+            return rows, 0.0
+        mu = budget.mu * math.sqrt(_COUNT_SHARE)
+        return private_count(rows, source.unit.relation, mu, ledger, source.noise), _COUNT_SHARE
+
+    def _iterate(self, source: Curator, mu: float, ledger: Account) -> Result:
+        return run(
+            source,
+            self.n_components,
+            mu=mu,
+            ledger=ledger,
+            iterations=self.iterations,
+            oversampling=self.oversampling,
+            random_state=self.random_state,
+        )
+
+    def _keep(self, result: Result, count: int) -> None:
+        self.components_: NDArray[np.float64] = result.components.T
+        self.explained_variance_: NDArray[np.float64] = result.eigenvalues / count
+        self.singular_values_: NDArray[np.float64] = np.sqrt(result.eigenvalues)
+        if not result.eigenvalues.any():
+            warnings.warn(
+                "all components drowned in noise: use more rows, fewer columns, a smaller norm, or more epsilon",
+                UserWarning,
+                stacklevel=3,
+            )
+        self.n_samples_: int = count
+        self.ledger_: Ledger = result.ledger
+        self.private_: bool = result.private
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def _shift(self) -> NDArray[np.float64]:
+        """What was subtracted from the rows."""
+        return np.zeros(self.components_.shape[1])
+
+    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Coordinates of the rows in the private basis. Not itself private: it shows the rows it is given."""
+        check_is_fitted(self)
+        data = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return np.asarray(data @ self.components_.T) - self._shift() @ self.components_.T
+
+    def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Rows back from their coordinates."""
+        check_is_fitted(self)
+        coordinates = np.asarray(X, dtype=np.float64)
+        if coordinates.ndim != 2 or coordinates.shape[1] != len(self.components_):
+            raise ValueError(f"expected rows of {len(self.components_)} coordinates, got shape {coordinates.shape}")
+        return coordinates @ self.components_ + self._shift()
+
+
+class PrivatePCA(_PrivateDecomposition):
+    """Principal components under (ε, δ)-differential privacy for every row.
+
+    Rows are centred, then clipped to ℓ2 norm `norm`. All of it, mean included, is paid from one budget.
+
+    Nothing that was fitted on the data (a scaler, a feature selection) may come before it: such a step lets one row
+    move all others, and then no bound holds. Scale by public constants. Centring makes sparse rows dense, block by
+    block: for wide sparse data prefer `PrivateTruncatedSVD`.
+
+    Parameters
+    ----------
+    n_components : int
+        How many directions to keep.
+    norm : float
+        Public bound; longer rows are clipped to it. Required.
+    epsilon, delta : float
+        The budget of one fit. Required.
+    mean : "private", "none" or array
+        Centre by a private mean of the clipped rows (paid with `mean_share` of μ²), not at all, or by a public vector.
+    mean_share : float
+        The share of the budget (of μ²) that a private mean takes.
+    neighbours : "add-remove" or "replace"
+        Whether a row comes or goes, or is exchanged for another (then the number of rows is public).
+    n_samples : int, optional
+        Declared number of rows. Without it the number that comes with a private mean is used; without a private mean
+        (and unless rows are replaced) a noisy count is released with 1% of μ².
+    iterations, oversampling : int, optional
+        Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
+    random_state : int, optional
+        Seed of the public start. The noise takes no seed.
+    ledger : Ledger, optional
+        A total that several fits share. Without one, each fit is its own budget.
+    noise : NotPrivate, optional
+        Reproducible noise for tests; the fit is then not private.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features)
+        Orthonormal directions, leading first; may be published.
+    explained_variance_ : (n_components,)
+        Private estimates of the variance of the clipped, centred rows along each component.
+    mean_ : (n_features,)
+        What rows were centred by: private, public or zero.
+    ledger_ : Ledger
+        What was released, and what it cost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dpspectral import PrivatePCA
+    >>> X = np.random.default_rng(0).normal(size=(2000, 10)) * np.arange(10, 0, -1) / 20
+    >>> pca = PrivatePCA(n_components=2, norm=2.0, epsilon=1.0, delta=1e-6).fit(X)
+    >>> pca.transform(X).shape, round(pca.ledger_.epsilon(), 3)
+    ((2000, 2), 1.0)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        norm: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        mean: Any = "private",
+        mean_share: float = 0.1,
+        neighbours: str = "add-remove",
+        n_samples: int | None = None,
+        iterations: int | None = None,
+        oversampling: int | None = None,
+        random_state: int | None = None,
+        ledger: Ledger | None = None,
+        noise: NotPrivate | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.norm = norm
+        self.epsilon = epsilon
+        self.delta = delta
+        self.mean = mean
+        self.mean_share = mean_share
+        self.neighbours = neighbours
+        self.n_samples = n_samples
+        self.iterations = iterations
+        self.oversampling = oversampling
+        self.random_state = random_state
+        self.ledger = ledger
+        self.noise = noise
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Spend the budget on a basis of X."""
+        unit = BoundedRows(norm=self.norm, neighbours=self.neighbours)
+        share = checks.real("mean_share", self.mean_share, low=0, high=1)
+        data, budget, ledger = self._open(X)
+        n = data.shape[1]
+        centre: NDArray[np.float64] | None = None
+        if isinstance(self.mean, str):
+            checks.choice("mean", self.mean, ("private", "none"))
+        else:
+            centre = np.asarray(self.mean, dtype=np.float64)
+            if centre.shape != (n,) or not np.isfinite(centre).all():
+                raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
+        source = Curator(data, unit, noise=restarted(self.noise), centre=centre)  # raises on bad data
+        with ledger.reserve(unit.relation, budget.mu) as account:
+            if centre is None and self.mean == "private":
+                mu, spent = budget.mu * math.sqrt(share), share
+                centre, count = source.mean(mu, account, self.n_samples)
+                source.centre = centre
+            else:
+                count, spent = self._count(source, budget, account)
+            result = self._iterate(source, budget.mu * math.sqrt(1 - spent), account)
+        self._keep(result, count)
+        self.mean_ = np.zeros(n) if centre is None else centre
+        return self
+
+    def _shift(self) -> NDArray[np.float64]:
+        return self.mean_
+
+
+class PrivateTruncatedSVD(_PrivateDecomposition):
+    """Leading right singular vectors of a (sparse) matrix under differential privacy, without centring.
+
+    Parameters
+    ----------
+    n_components : int
+        How many directions to keep.
+    unit : Interaction, User or BoundedRows
+        Who is protected. Required. 0/1 data is weighted by the unit's public weight of each row's degree.
+    epsilon, delta : float
+        The budget of one fit. Required.
+    n_samples : int, optional
+        Declared number of rows. Without it a noisy count is released with 1% of μ², unless the unit makes it public.
+    iterations, oversampling : int, optional
+        Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
+    random_state : int, optional
+        Seed of the public start. The noise takes no seed.
+    ledger : Ledger, optional
+        A total that several fits share. Without one, each fit is its own budget.
+    noise : NotPrivate, optional
+        Reproducible noise for tests; the fit is then not private.
+
+    Attributes
+    ----------
+    components_ : (n_components, n_features)
+        Orthonormal directions, leading first; may be published.
+    explained_variance_ : (n_components,)
+        Private estimates of the mean square of the (weighted or clipped) rows along each component.
+    singular_values_ : (n_components,)
+        Roots of the noisy eigenvalues of Σ x xᵀ (weighted or clipped rows).
+    ledger_ : Ledger
+        What was released, and what it cost.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        unit: Unit | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        n_samples: int | None = None,
+        iterations: int | None = None,
+        oversampling: int | None = None,
+        random_state: int | None = None,
+        ledger: Ledger | None = None,
+        noise: NotPrivate | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.unit = unit
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_samples = n_samples
+        self.iterations = iterations
+        self.oversampling = oversampling
+        self.random_state = random_state
+        self.ledger = ledger
+        self.noise = noise
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Spend the budget on a basis of X."""
+        unit = self.unit
+        if not isinstance(unit, Unit) or isinstance(unit, SymmetricUpdate):
+            raise ValueError(
+                f"unit must say who is protected: Interaction(floor=...), User() or BoundedRows(norm=...), got {unit!r}"
+            )
+        if isinstance(unit, PatternUnit) and getattr(X, "format", None) == "coo":
+            X = unit.enforce(X)  # scikit-learn would add repeated pairs up
+        data, budget, ledger = self._open(X)
+        source = Curator(data, unit, noise=restarted(self.noise))  # raises on bad data before anything is released
+        with ledger.reserve(unit.relation, budget.mu) as account:
+            count, spent = self._count(source, budget, account)
+            result = self._iterate(source, budget.mu * math.sqrt(1 - spent), account)
+        self._keep(result, count)
+        return self

@@ -1,1 +1,0 @@
-"""Many holders of data and no curator."""

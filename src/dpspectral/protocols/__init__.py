@@ -1,0 +1,1 @@
+"""Many holders of rows: sums without a curator."""

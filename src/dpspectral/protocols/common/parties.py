@@ -1,0 +1,114 @@
+"""Many holders of rows as one source of noisy sums, whatever protocol makes the sums."""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.core import checks
+from dpspectral.linalg.operators import Progress, silent
+from dpspectral.privacy.ledger import Account, Release
+from dpspectral.privacy.units import Interaction, Unit
+from dpspectral.protocols.common.party import Party
+from dpspectral.protocols.common.question import Question, Shares
+from dpspectral.release.queries import Query
+from dpspectral.release.source import Answer, Source
+
+_MARGIN = 12  # standard deviations of a noisy count
+
+
+@dataclass(frozen=True)
+class Opened:
+    """One sum that was opened: what everybody saw."""
+
+    what: str
+    numbers: int
+    bits: int
+    survivors: int
+    noise_std: float  # of the sum, all shares together, in real units
+
+
+class Parties(Source):
+    """Parties that answer questions together. Subclasses say how (`_sum`)."""
+
+    def _begin(self, setup: Shares, unit: Unit, n: int, users: int | None, counted: int | None, private: bool) -> None:
+        self.unit, self.n = unit, n
+        public = isinstance(unit, Interaction) or unit.neighbours == "replace"
+        if users is None and not (public and counted is not None):
+            raise ValueError(
+                "users is missing: under this unit the number of users is not public, so declare how many there are at "
+                "most, users=..."
+            )
+        self.rows = counted if users is None else users
+        self._most = self.rows  # what the ring is made wide enough for
+        self._declared, self._private = users is not None, private
+        self._shares = setup
+        self.shares = setup.noise_shares
+        self._columns: NDArray[np.int64] | None = None
+        self.opened: list[Opened] = []
+
+    @abstractmethod
+    def _sum(
+        self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
+    ) -> tuple[NDArray[np.int64], int]:
+        """The opened sum and how many parties' shares are in it; charges the ledger before it is opened."""
+
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+        assert self._most is not None
+        question = Question(what, query, mu, ledger.budget, self._shares, self._most, self._columns)
+        entry = replace(question.release, private=self._private)
+        ledger.require(entry.protects, entry.mu)
+        integers, survivors = self._sum(question, question.encode(), entry, ledger, progress)
+        sigma = question.share_deviation * math.sqrt(survivors)
+        self.opened.append(Opened(what, question.size, question.bits, survivors, sigma * query.scale))
+        return Answer(integers.reshape(query.shape), query.scale, sigma)
+
+    def count(self, mu: float, ledger: Account) -> int:
+        """How many users have an item; from then on that (and a margin) is what the ring is made wide enough for."""
+        found = super().count(mu, ledger)
+        assert self._most is not None
+        self._most = min(self._most, found + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
+        return found
+
+    def without_rows(self) -> Source:
+        if not self._declared:
+            raise ValueError("where the number of users is private, declare how many there are at most: users=...")
+        return super().without_rows()
+
+    def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
+        if declared is None and self._declared and self.unit.neighbours == "replace":
+            raise ValueError("users=... is an upper bound; give the number of rows for the mean, declared=...")
+        return super().mean(mu, ledger, declared)
+
+    def restricted(self, columns: NDArray[np.int64]) -> Source:
+        part = copy.copy(self)  # the same parties, keys, rounds and records
+        if len(columns) < self.n:
+            part._columns = columns if self._columns is None else self._columns[columns]
+            part.n = len(columns)
+        return part
+
+
+def same_kind(parties: Sequence[Party], users: int | None) -> tuple[Party, int | None]:
+    """The first of some parties that agree on everything, and how many rows they hold, where that may be told."""
+    if not all(isinstance(party, Party) for party in parties):
+        raise TypeError("parties must be Party(data, unit) objects")
+    if len(parties) < 3:
+        raise ValueError(f"a sum that hides its parts needs at least 3 parties, got {len(parties)}")
+    first = parties[0]
+    for number, party in enumerate(parties):
+        if (party.unit, party.n) != (first.unit, first.n):
+            raise ValueError(
+                f"party {number} has {party.n} columns and {party.unit!r}, party 0 has {first.n} and "
+                f"{first.unit!r}: all must agree on the catalogue and on who is protected"
+            )
+    counted = sum(party.users for party in parties)
+    checks.optional_integer("users", users, low=1)
+    if users is not None and counted > users:
+        raise ValueError(f"users={users} were declared, but the parties hold more rows")
+    return first, None if any(party.users_private for party in parties) else counted

@@ -1,0 +1,166 @@
+"""A query as bytes: what a party is asked, complete enough that it can check and compute everything itself.
+
+A header in JSON, then arrays. Sensitivity, grid, ring width and the number of noise shares are not part of it: whoever
+reads the question derives them from the query and from the setup it takes part in, and believes nobody's numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.core import checks
+from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.ledger import Release
+from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
+from dpspectral.protocols.common import ring
+from dpspectral.release.queries import ItemMatrix, Popularity, Product, Query, RootDegrees, RowSum, Users
+
+_QUERIES = {kind.__name__: kind for kind in (Product, Popularity, RootDegrees, Users, RowSum, ItemMatrix)}
+_UNITS = {kind.__name__: kind for kind in (Interaction, User, BoundedRows)}
+_MOST = 1 << 33  # bytes
+
+
+class Shares(Protocol):
+    """What everybody knows about the noise of a run before its first question."""
+
+    @property
+    def parties(self) -> int:
+        """So many add a share."""
+
+    @property
+    def noise_shares(self) -> int:
+        """Of the share lemma: what is left over of an uneven split."""
+
+    @property
+    def share_variance(self) -> float:
+        """Of one share, as a part of σ²."""
+
+    @property
+    def collusion(self) -> int:
+        """So many may pool what they know."""
+
+    @property
+    def rounds(self) -> int:
+        """So many questions at most."""
+
+    def __hash__(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query, what it may cost, and the public facts that noise and width are made of."""
+
+    what: str
+    query: Query
+    mu: float
+    budget: Budget  # of the whole run
+    setup: Shares
+    users: int  # at most so many in all
+    columns: NDArray[np.int64] | None = None  # the items that count, if not all
+
+    @cached_property
+    def release(self) -> Release:
+        """What a party writes into its ledger."""
+        return self.query.entry(self.what, self.mu)
+
+    @property
+    def share_deviation(self) -> float:
+        """Of the noise each party adds."""
+        return self.release.sigma * math.sqrt(self.setup.share_variance)
+
+    @cached_property
+    def bits(self) -> int:
+        return ring.width(self.query.largest(self.users), self.share_deviation, self.setup.parties)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.query.shape))
+
+    def encode(self) -> bytes:
+        query = self.query
+        header: dict[str, Any] = {
+            "what": self.what, "query": type(query).__name__, "mu": self.mu, "users": self.users,
+            "budget": [self.budget.epsilon, self.budget.delta],
+            "unit": type(query.unit).__name__,
+            "of": {one.name: getattr(query.unit, one.name) for one in fields(query.unit)},  # type: ignore[arg-type]
+        }  # fmt: skip
+        arrays: dict[str, NDArray[Any]] = {}
+        if self.columns is not None:
+            arrays["columns"] = self.columns.astype("<i8")
+        if isinstance(query, Product):
+            header |= {"bits": query.X.bits, "loss": query.loss}
+            wide = query.X.integers.dtype == np.int64
+            arrays["X"] = query.X.integers.astype("<i8" if wide else "<i4")
+            if query.centre is not None:
+                raise ValueError("a centre is subtracted by a curator only")
+        else:
+            header["n"] = query.n  # type: ignore[attr-defined]
+            if isinstance(query, RowSum):
+                header["counted"] = query.counted
+        header["arrays"] = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
+        text = json.dumps(header, sort_keys=True).encode()
+        return struct.pack(">I", len(text)) + text + b"".join(array.tobytes() for array in arrays.values())
+
+
+@lru_cache(maxsize=4)
+def decode(content: bytes, setup: Shares) -> Question:
+    """The question, if it is one in every respect. (Cached: parties in one process read the same bytes.)"""
+    try:
+        return _decode(content, setup)
+    except (KeyError, TypeError, ValueError, struct.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"not a question: {error}") from error
+
+
+def _decode(content: bytes, setup: Shares) -> Question:
+    (length,) = struct.unpack_from(">I", content)
+    header = json.loads(content[4 : 4 + length])
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a table")
+    arrays = _arrays(header["arrays"], memoryview(content)[4 + length :])
+    unit: Unit = _UNITS[header["unit"]](**header["of"])
+    shares = setup.noise_shares
+    query: Query
+    if header["query"] == "Product":
+        X = arrays.pop("X")
+        iterate = Iterate.of_integers(X, checks.integer("bits", header["bits"], low=1, high=52))
+        loss = checks.real("loss", header["loss"], low=0, high=1)
+        query = Product(unit, iterate, loss, shares=shares)
+    else:
+        n = checks.integer("n", header["n"], low=1, high=1 << 31)
+        extra = {"counted": checks.flag("counted", header["counted"])} if header["query"] == "RowSum" else {}
+        query = _QUERIES[header["query"]](unit, n, **extra, shares=shares)  # type: ignore[arg-type]
+    columns = arrays.pop("columns", None)
+    if columns is not None and (columns.ndim != 1 or (np.diff(columns) <= 0).any() or columns.min(initial=0) < 0):
+        raise ValueError("columns must be increasing positions")
+    if arrays:
+        raise ValueError(f"unknown arrays {sorted(arrays)}")
+    budget = Budget(*header["budget"])
+    mu = checks.real("mu", header["mu"], low=0)
+    users = checks.integer("users", header["users"], low=1)
+    return Question(str(header["what"]), query, mu, budget, setup, users, columns)
+
+
+def _arrays(described: Any, content: memoryview) -> dict[str, NDArray[Any]]:
+    found, start = {}, 0
+    for name, kind, shape in described:
+        if kind not in ("<i4", "<i8") or name in found or not all(type(k) is int and k >= 0 for k in shape):
+            raise ValueError("an array of an unknown kind")
+        size = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
+        if size > _MOST or start + size > len(content):
+            raise ValueError("an array is cut off")
+        array = np.frombuffer(content[start : start + size], dtype=kind).reshape(shape)
+        array.setflags(write=False)
+        found[name] = array
+        start += size
+    if start != len(content):
+        raise ValueError("bytes are left over")
+    return found

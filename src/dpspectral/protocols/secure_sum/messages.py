@@ -1,0 +1,182 @@
+"""What travels between a party and the server, byte by byte.
+
+A frame is a header (magic, version, kind, run, party, round), a body of a fixed layout, and a digest against damage on
+the way. Parsing is strict: every byte is accounted for, sizes are known beforehand, and whatever does not match is
+refused. Frames do not authenticate their sender: that is the transport's part (TLS with known parties).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from dpspectral.core import checks
+from dpspectral.protocols.common.keys import digest
+from dpspectral.protocols.secure_sum.neighbours import Committee, Graph, choose_committee, choose_graph
+
+VERSION = 2  # 1: masks did not depend on the question
+_MAGIC = b"dpss"
+_HEADER = struct.Struct(">4sBB16sII")
+_DIGEST_BYTES = 16
+OVERHEAD = _HEADER.size + _DIGEST_BYTES
+RUN_BYTES = 16
+
+
+class Refused(ValueError):  # noqa: N818 (what happened to the message)
+    """A message was not acceptable here and now. It changed nothing."""
+
+
+class Aborted(RuntimeError):  # noqa: N818
+    """The round or the run cannot go on. No sum came out of it."""
+
+
+class Kind(IntEnum):
+    KEYS = 1  # party → server: its public keys
+    ROSTER = 2  # server → party: its neighbours' public keys, and the committee's
+    SHARES = 3  # party → server: sealed shares for its neighbours
+    DELIVERY = 4  # server → party: who takes part, and the shares for it
+    ASK = 5  # server → party: a public question, and who is still there
+    MASKED = 6  # party → server: its masked answer
+    SURVIVORS = 7  # server → party: whose answers arrived
+    CONFIRM = 8  # party → server: from the committee, a signature of what it was told
+    CONFIRMED = 9  # server → party: the committee's signatures
+    UNMASK = 10  # party → server: one share of each neighbour
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What everybody knows before the first message. All that follows is bound to it."""
+
+    run: bytes
+    parties: int
+    collusion: int
+    drop_tolerance: int
+    rounds: int  # keys are made for this many sums, retries included
+    seed: bytes  # orders the ring
+
+    def __post_init__(self) -> None:
+        if len(self.run) != RUN_BYTES or len(self.seed) != 32:
+            raise ValueError("run and seed must have 16 and 32 bytes")
+        checks.integer("rounds", self.rounds, low=1, high=10_000)
+        _ = self.graph
+
+    @property
+    def graph(self) -> Graph:
+        return choose_graph(self.parties, self.collusion, self.drop_tolerance)
+
+    @property
+    def committee(self) -> Committee:
+        return choose_committee(self.parties, self.collusion, self.drop_tolerance)
+
+    @property
+    def fewest(self) -> int:
+        """Below this many survivors there is no sum."""
+        return self.parties - self.drop_tolerance
+
+    @property
+    def noise_shares(self) -> int:
+        """So many shares of noise nobody but their owners knows, whatever happens within the tolerances."""
+        return self.parties - self.collusion - self.drop_tolerance
+
+    @property
+    def share_variance(self) -> float:
+        """Any `noise_shares` of them together have the release's σ²."""
+        return 1 / self.noise_shares
+
+    @property
+    def fingerprint(self) -> bytes:
+        numbers = struct.pack(">IIII", self.parties, self.collusion, self.drop_tolerance, self.rounds)
+        return digest(bytes([VERSION]) + self.run + numbers + self.seed)
+
+
+@dataclass(frozen=True)
+class Frame:
+    kind: Kind
+    run: bytes
+    party: int
+    round: int
+    body: memoryview | bytes
+
+    def encode(self) -> bytes:
+        header = _HEADER.pack(_MAGIC, VERSION, self.kind, self.run, self.party, self.round)
+        content = b"".join((header, self.body))
+        return content + digest(content)[:_DIGEST_BYTES]
+
+
+def peek(content: bytes) -> tuple[int, int]:
+    """Kind and round that a frame claims, before anything is checked; −1 where it is too short for one."""
+    if len(content) < _HEADER.size:
+        return -1, -1
+    _, _, kind, _, _, number = _HEADER.unpack_from(content)
+    return kind, number
+
+
+def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int | None = None) -> Frame:
+    """The frame, if it is of this kind, run and round (and body size)."""
+    if not isinstance(content, bytes) or len(content) < OVERHEAD:
+        raise Refused("not a message: too short")
+    if body_size is not None and len(content) != OVERHEAD + body_size:
+        raise Refused(f"a message of {len(content)} bytes where {OVERHEAD + body_size} were expected")
+    magic, version, number, its_run, party, its_round = _HEADER.unpack_from(content)
+    if magic != _MAGIC:
+        raise Refused("not a message of the secure sum")
+    if version != VERSION:
+        raise Refused(f"a message of version {version}; this is version {VERSION}")
+    view = memoryview(content)
+    if digest(bytes(view[:-_DIGEST_BYTES]))[:_DIGEST_BYTES] != content[-_DIGEST_BYTES:]:
+        raise Refused("a damaged message")
+    if its_run != run:
+        raise Refused("a message of another run")
+    if number != kind:
+        raise Refused(f"a message of kind {number} where {kind.name} was expected")
+    if its_round != round_:
+        raise Refused(f"a message of round {its_round} in round {round_}")
+    return Frame(kind, its_run, party, its_round, view[_HEADER.size : -_DIGEST_BYTES])
+
+
+def _bitmap_bytes(parties: int) -> int:
+    return (parties + 7) // 8
+
+
+def bitmap(members: Iterable[int], parties: int) -> bytes:
+    bits = bytearray(_bitmap_bytes(parties))
+    for member in members:
+        bits[member // 8] |= 1 << member % 8
+    return bytes(bits)
+
+
+def members(bits: bytes | memoryview, parties: int) -> frozenset[int]:
+    if len(bits) != _bitmap_bytes(parties):
+        raise Refused("a list of parties of the wrong size")
+    found = frozenset(party for party in range(8 * len(bits)) if bits[party // 8] >> party % 8 & 1)
+    if found and max(found) >= parties:
+        raise Refused("a list of parties that do not exist")
+    return found
+
+
+def members_and_rest(body: bytes | memoryview, parties: int) -> tuple[frozenset[int], bytes | memoryview]:
+    """A list of parties, and what follows it."""
+    size = _bitmap_bytes(parties)
+    return members(body[:size], parties), body[size:]
+
+
+def table(entries: dict[int, bytes]) -> bytes:
+    """Entries of one size, by party."""
+    return b"".join(party.to_bytes(4, "big") + entry for party, entry in sorted(entries.items()))
+
+
+def entries(body: bytes | memoryview, size: int) -> dict[int, bytes]:
+    """The inverse of `table`: increasing parties, entries of this size."""
+    if len(body) % (4 + size):
+        raise Refused("a table of the wrong size")
+    found: dict[int, bytes] = {}
+    last = -1
+    for start in range(0, len(body), 4 + size):
+        party = int.from_bytes(body[start : start + 4], "big")
+        if party <= last:
+            raise Refused("a table whose parties are not in order")
+        found[party] = bytes(body[start + 4 : start + 4 + size])
+        last = party
+    return found

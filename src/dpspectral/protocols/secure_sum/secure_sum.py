@@ -1,0 +1,156 @@
+"""Algorithm 2: the same noisy sums as a curator's, from parties that show their data to nobody.
+
+Each party adds a share of the noise; only the sum of all is opened. Of s parties, c ≥ 1 may pool what they know with
+the server (every party knows its own share) and d may drop out over the whole run, so a share has the variance
+σ²/(s − c − d): whatever happens within these tolerances, the noise that is left unknown has at least the variance σ²
+that the ledger was told. Proof page: docs/proofs/shares.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.core import checks
+from dpspectral.linalg.operators import Progress
+from dpspectral.privacy.ledger import Account, Release
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import Unit
+from dpspectral.protocols.common.journal import Entry, Journal
+from dpspectral.protocols.common.parties import Parties, same_kind
+from dpspectral.protocols.common.party import Party, split
+from dpspectral.protocols.common.question import Question
+from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.messages import Aborted, Setup
+from dpspectral.protocols.secure_sum.network import Network, Traffic
+
+
+class SecureSum(Parties):
+    """Parties as one source of noisy sums.
+
+    Parameters
+    ----------
+    parties : sequence of Party
+        At least 3, all with the same unit and number of columns.
+    collusion : int
+        How many of them may pool what they know with the server. At least 1: nobody is protected from noise they know.
+    drop_tolerance : int
+        How many may drop out over the whole run. More noise is added for it; beyond it the run ends.
+    users : int, optional
+        Declared largest number of users of all parties together. Required where that number is not public (whole users
+        or rows that come and go); it makes the ring wide enough.
+    rounds : int
+        For how many sums keys are made at the setup, retries included.
+    retries : int
+        How often a sum that could not be opened may be tried again with fresh noise and keys. A retry is charged anew,
+        so it needs room in the ledger.
+
+    Examples
+    --------
+    >>> from dpspectral import Budget, Interaction, SecureSum, decompose
+    >>> from dpspectral.data.synthetic import tastes
+    >>> parties = SecureSum.split(tastes(users=2000, items=200), Interaction(20), parties=10)
+    >>> result = decompose(parties, 8, Interaction(20), Budget(epsilon=2, delta=1e-6))
+    >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3)
+    ((200, 8), True, 2.0)
+    """
+
+    def __init__(
+        self,
+        parties: Sequence[Party],
+        *,
+        collusion: int = 1,
+        drop_tolerance: int = 0,
+        users: int | None = None,
+        rounds: int = 8,
+        retries: int = 0,
+        network: Callable[..., Network] = LocalNetwork,
+    ) -> None:
+        parties = list(parties)
+        first, counted = same_kind(parties, users)
+        checks.integer("retries", retries, low=0)
+        made = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
+        private = all(party.noise.private for party in parties)
+        self._begin(made.setup, first.unit, first.n, users, counted, private)
+        self._network, self._retries = made, retries
+        self._journal: Journal | None = None
+
+    @classmethod
+    def over(
+        cls, network: Network, unit: Unit, n: int, *, users: int, retries: int = 0, journal: Journal | None = None
+    ) -> Self:
+        """Parties elsewhere, behind an engine's network; `users` is declared, the parties' rows are not known here.
+
+        With a journal, sums that were opened before are not asked for again.
+        """
+        source = cls.__new__(cls)
+        source._begin(network.setup, unit, n, users, None, True)
+        source._network, source._retries, source._journal = network, retries, journal
+        return source
+
+    @classmethod
+    def split(cls, data: Any, unit: Unit, parties: int, *, noise: NotPrivate | None = None, **options: Any) -> Self:
+        """One matrix held by so many simulated parties."""
+        return cls(split(data, unit, parties, noise), **options)
+
+    def __repr__(self) -> str:
+        return f"SecureSum({self.setup.parties} parties, {self.n} columns, {self.unit!r})"
+
+    @property
+    def setup(self) -> Setup:
+        """The public facts of the protocol."""
+        return self._network.setup
+
+    def facts(self) -> dict[str, Any]:
+        setup, local = self.setup, isinstance(self._network, LocalNetwork)
+        return {
+            "parties": {
+                "protocol": "secure sum", "parties": setup.parties, "collusion": setup.collusion,
+                "drop_tolerance": setup.drop_tolerance, "neighbours": setup.graph.neighbours,
+                "threshold": setup.graph.threshold, "rehearsal": local,
+            }
+        }  # fmt: skip
+
+    @property
+    def traffic(self) -> Traffic:
+        """What was sent and computed so far."""
+        return self._network.traffic
+
+    def _sum(
+        self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
+    ) -> tuple[NDArray[np.int64], int]:
+        stages = {"masked": 0.0, "confirm": 0.8, "unmask": 0.9}
+
+        def tell(stage: str, fraction: float) -> None:
+            if stage in stages:
+                progress(stages[stage] + fraction * (0.8 if stage == "masked" else 0.1))
+
+        found = None if self._journal is None else self._journal.find(content)
+        if found is not None:
+            ledger.charge(entry)
+            return found.integers, found.survivors
+
+        def charge() -> None:
+            ledger.charge(entry)
+            if self._journal is not None:
+                self._journal.charge(entry)
+
+        for attempt in range(self._retries + 1):
+            try:
+                opened = self._network.sum(content, question.size, question.bits, charge, tell)
+                break
+            except Aborted:
+                if attempt == self._retries:
+                    raise
+                ledger.require(entry.protects, entry.mu)  # a sum that was charged and not opened is paid again
+        if self._journal is not None:
+            self._journal.keep(content, Entry(opened.integers, len(opened.survivors)))
+        return opened.integers, len(opened.survivors)
+
+    def expects(self, releases: int) -> None:
+        left = self._network.server.rounds_left
+        if releases > left:
+            raise ValueError(f"this takes {releases} sums, but keys are left for {left}: SecureSum(..., rounds=...)")

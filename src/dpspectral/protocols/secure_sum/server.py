@@ -1,0 +1,290 @@
+"""The server's side of the secure sum: bytes in, bytes out, no sockets.
+
+Messages go out in waves. `receive` takes the answers in any order, each as it comes (masked vectors are added up at
+once, so memory does not grow with the number of parties); `advance` ends the wave with those who answered and begins
+the next one. Late, repeated or damaged answers are refused and change nothing; a party that misses a wave is out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.secure_sum import shamir
+from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, bundle_bytes, purpose, survived_view
+from dpspectral.protocols.secure_sum.messages import (
+    OVERHEAD,
+    Aborted,
+    Frame,
+    Kind,
+    Refused,
+    Setup,
+    bitmap,
+    decode,
+    entries,
+    table,
+)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Messages to some parties, made when they are asked for."""
+
+    parties: tuple[int, ...]
+    message: Callable[[int], bytes]
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What a round brought to light, and whose integers it is the sum of."""
+
+    integers: NDArray[np.int64]
+    survivors: frozenset[int]
+
+
+class Server:
+    """The state machine of the server. It holds public keys, masked sums, and the secrets that parties opened."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self._graph = setup, setup.graph
+        self._committee = setup.committee.members(setup.seed)
+        self._awaits: Kind | None = Kind.KEYS
+        self._present = frozenset(range(setup.parties))
+        self._answered: dict[int, bytes] = {}  # of this wave
+        self._keys: dict[int, bytes] = {}
+        self._round = -1
+        self._asked: frozenset[int] = frozenset()  # in this round,
+        self._survivors: frozenset[int] = frozenset()  # whose masked vectors arrived,
+        self._telling: frozenset[int] = frozenset()  # who was told the survivors and has answered since
+        self._shares: dict[int, dict[int, bytes]] = {}
+        self._total: ring.Words = np.empty(0, dtype=np.uint32)
+        self._size, self._bits = 0, 0
+        self._question = b""  # a digest of what was asked, which masks depend on
+        self._view = b""  # what the committee should sign
+        self._complete = False  # all waves of a round are over, and its sum has not been taken
+        self._ended = ""
+
+    def __repr__(self) -> str:
+        return f"Server({self.setup.parties} parties, {len(self._present)} present)"
+
+    @property
+    def present(self) -> frozenset[int]:
+        """Who has answered everything so far."""
+        return self._present
+
+    @property
+    def round(self) -> int:
+        """The number of the last round that was begun."""
+        return self._round
+
+    @property
+    def rounds_left(self) -> int:
+        return self.setup.rounds - self._round - 1
+
+    def missing(self) -> frozenset[int]:
+        """Whose answers this wave still waits for."""
+        return self._expected() - set(self._answered)
+
+    def _expected(self) -> frozenset[int]:
+        return self._present if self._awaits in (Kind.KEYS, Kind.SHARES, Kind.DELIVERY, Kind.MASKED) else self._telling
+
+    def receive(self, content: bytes) -> int:
+        """Take one answer; returns whose. Raises `Refused` for what does not belong here, and nothing has changed."""
+        if self._ended:
+            raise Refused(f"the run is over: {self._ended}")
+        if self._awaits is None:
+            raise Refused("nothing was asked")
+        size = None
+        if self._awaits is Kind.MASKED:
+            size = ring.packed_size(self._size, self._bits)
+        elif self._awaits is Kind.KEYS:
+            size = keys.KEY_BYTES * (2 + 2 * self.setup.rounds)
+        elif len(content) > OVERHEAD + self._graph.neighbours * (4 + bundle_bytes(self.setup)):
+            raise Refused(f"a message of {len(content)} bytes is too long for this stage")
+        frame = decode(content, self._awaits, self.setup.run, max(self._round, 0), size)
+        if frame.party not in self._expected():
+            raise Refused(f"party {frame.party} is not expected here")
+        if frame.party in self._answered:
+            raise Refused(f"party {frame.party} has answered already")
+        if self._awaits is Kind.MASKED:
+            self._total += ring.unpacked(frame.body, self._size, self._bits)
+            self._answered[frame.party] = b""
+        else:
+            self._check(frame)
+            self._answered[frame.party] = bytes(frame.body)
+        return frame.party
+
+    def _check(self, frame: Frame) -> None:
+        """Tables must name the neighbours they were asked for."""
+        around = set(self._graph.around(self.setup.seed, frame.party))
+        if self._awaits is Kind.SHARES:
+            wanted, size = around & self._present, bundle_bytes(self.setup)
+        elif self._awaits is Kind.CONFIRM:
+            member = frame.party in self._committee
+            if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
+                raise Refused("a signature where none is due, or none where one is")
+            if member and not keys.signed(self._signer(frame.party), bytes(frame.body), self._view):
+                raise Refused("a signature of something else")
+            return
+        elif self._awaits is Kind.UNMASK:
+            wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
+        elif self._awaits is Kind.KEYS:
+            body, size = bytes(frame.body), keys.KEY_BYTES
+            publics = [body[:size], *(body[start : start + size] for start in range(2 * size, len(body), 2 * size))]
+            if not keys.usable(publics):
+                raise Refused("a public key that nobody can use")
+            return
+        else:
+            if len(frame.body):
+                raise Refused("this answer should be empty")
+            return
+        found = entries(frame.body, size)
+        if set(found) != wanted:
+            raise Refused("a table that does not name exactly the neighbours it should")
+        if self._awaits is Kind.UNMASK:
+            for other, entry in found.items():
+                if entry[0] != (SELF_MASK if other in self._survivors else MASK_KEY):
+                    raise Refused("a share of the wrong secret")
+
+    # Waves
+
+    def advance(self) -> Wave | None:
+        """End this wave and begin the next; None when the round's answers are complete. Raises `Aborted`."""
+        if self._ended:
+            raise Aborted(self._ended)
+        answered = frozenset(self._answered)
+        kind, given = self._awaits, self._answered
+        self._answered = {}
+        if kind is Kind.KEYS:
+            self._keep_present(answered)
+            self._keys = given
+            return self._wave(Kind.SHARES, Kind.ROSTER, answered, self._roster)
+        if kind is Kind.SHARES:
+            self._keep_present(answered)
+            boxes: dict[int, dict[int, bytes]] = {party: {} for party in answered}
+            for sender, body in given.items():
+                for receiver, sealed in entries(body, bundle_bytes(self.setup)).items():
+                    if receiver in boxes:
+                        boxes[receiver][sender] = sealed
+            who = bitmap(answered, self.setup.parties)
+            return self._wave(Kind.DELIVERY, Kind.DELIVERY, answered, lambda party: who + table(boxes[party]))
+        if kind is Kind.DELIVERY:
+            self._keep_present(answered)
+            self._awaits = None
+            return None
+        if kind is Kind.MASKED:
+            self._keep_present(answered)
+            self._survivors = self._telling = answered
+            self._view = survived_view(self._view, answered, self.setup)
+            who = bitmap(answered, self.setup.parties)
+            return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, lambda _: who)
+        if kind is Kind.CONFIRM:
+            self._telling = answered
+            signatures = table({sender: body for sender, body in given.items() if sender in self._committee})
+            return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, lambda _: signatures)
+        if kind is Kind.UNMASK:
+            self._present = answered  # whoever missed a wave is out
+            self._awaits, self._complete = None, True
+            self._shares = {sender: entries(body, 1 + shamir.SHARE_BYTES) for sender, body in given.items()}
+            return None
+        raise Aborted("nothing was asked")
+
+    def _keep_present(self, answered: frozenset[int]) -> None:
+        self._present = answered
+        if len(answered) < self.setup.fewest:
+            self._end(f"{len(answered)} of {self.setup.parties} parties are left, {self.setup.fewest} are needed")
+
+    def _end(self, why: str) -> None:
+        self._ended, self._awaits = why, None
+        raise Aborted(why)
+
+    def _wave(self, awaits: Kind, kind: Kind, to: frozenset[int], body: Callable[[int], bytes]) -> Wave:
+        self._awaits = awaits
+        number = max(self._round, 0)
+
+        def message(party: int) -> bytes:
+            return Frame(kind, self.setup.run, party, number, body(party)).encode()
+
+        return Wave(tuple(sorted(to)), message)
+
+    def _roster(self, party: int) -> bytes:
+        found = {}
+        for other in self._graph.around(self.setup.seed, party):
+            if other in self._keys:
+                found[other] = self._keys[other][: keys.KEY_BYTES] + b"".join(
+                    self._mask_key(other, r) for r in range(self.setup.rounds)
+                )
+        neighbours = table(found)
+        signers = table({other: self._signer(other) for other in self._committee if other in self._keys})
+        return len(neighbours).to_bytes(4, "big") + neighbours + signers
+
+    def _signer(self, party: int) -> bytes:
+        return self._keys[party][keys.KEY_BYTES : 2 * keys.KEY_BYTES]
+
+    def _mask_key(self, party: int, round_: int) -> bytes:
+        start = keys.KEY_BYTES * (2 + 2 * round_)
+        return self._keys[party][start : start + keys.KEY_BYTES]
+
+    def _commitment(self, party: int, round_: int) -> bytes:
+        start = keys.KEY_BYTES * (3 + 2 * round_)
+        return self._keys[party][start : start + keys.KEY_BYTES]
+
+    def ask(self, question: bytes, size: int, bits: int) -> Wave:
+        """Begin a round with fresh keys: a public question whose answers are `size` integers of `bits` bits.
+
+        An unfinished round is given up: its answers stay masked for ever.
+        """
+        if self._ended:
+            raise Aborted(self._ended)
+        if self._awaits in (Kind.KEYS, Kind.SHARES, Kind.DELIVERY):
+            raise Aborted("the setup is not finished")
+        if len(self._present) < self.setup.fewest:
+            self._end(f"{len(self._present)} of {self.setup.parties} parties are left, {self.setup.fewest} are needed")
+        if self.rounds_left < 1:
+            self._end(f"all {self.setup.rounds} rounds that keys were made for are over: set up with more rounds")
+        self._round += 1
+        self._answered, self._asked, self._complete = {}, self._present, False
+        self._size, self._bits = size, bits
+        self._total = np.zeros(size, dtype=ring.word(bits))
+        body = bitmap(self._present, self.setup.parties) + question
+        self._question = self._view = asked_view(self.setup, self._round, body)
+        return self._wave(Kind.MASKED, Kind.ASK, self._present, lambda _: body)
+
+    def result(self) -> Sum:
+        """The sum, after the last wave of a round. Raises `Aborted` where too few parties answered to open it."""
+        if not self._complete:
+            raise Aborted("there is no round to open")
+        shares, self._shares, self._complete = self._shares, {}, False
+        t = self._graph.threshold
+        pieces: dict[int, dict[int, bytes]] = {}
+        for sender, given in shares.items():
+            for owner, entry in given.items():
+                pieces.setdefault(owner, {})[sender + 1] = entry[1:]
+        for owner in self._asked:
+            if (came := len(pieces.get(owner, {}))) < t:
+                raise Aborted(f"only {came} shares of party {owner}'s secret came, {t} are needed")
+        total = self._total
+        own_mask, pair_mask = (purpose(what, self._question) for what in (b"self", b"pair"))
+        for owner in sorted(self._asked):
+            chosen = dict(sorted(pieces[owner].items())[:t])
+            try:
+                secret = shamir.opened(chosen)
+            except ValueError as error:
+                raise Aborted(f"party {owner}'s secret: {error}") from None
+            if owner in self._survivors:
+                if keys.digest(secret) != self._commitment(owner, self._round):
+                    raise Aborted(f"the shares of party {owner}'s self-mask do not open what it promised")
+                ring.add_mask(total, keys.derived(secret, own_mask), -1)
+                continue
+            if keys.public_key(secret) != self._mask_key(owner, self._round):
+                raise Aborted(f"the shares of party {owner}'s mask key do not open what it promised")
+            others = [other for other in self._graph.around(self.setup.seed, owner) if other in self._survivors]
+            publics = [self._mask_key(other, self._round) for other in others]
+            for other, key in zip(others, keys.agreed(secret, publics, pair_mask), strict=True):
+                ring.add_mask(total, key, -1 if other < owner else 1)  # what the survivor added for the one that left
+        self._total = np.empty(0, dtype=np.uint32)
+        return Sum(ring.decoded(total, self._bits), self._survivors)

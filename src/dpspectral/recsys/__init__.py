@@ -1,1 +1,0 @@
-"""Recommender data and metrics."""

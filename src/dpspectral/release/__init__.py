@@ -1,0 +1,1 @@
+"""What is asked of the data, and the one way it is answered."""

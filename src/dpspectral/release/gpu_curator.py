@@ -1,0 +1,55 @@
+"""A curator whose rows are on a GPU. The host draws random bits while the product runs.
+
+Neighbours, sensitivity and ledger entry are the curator's: the sum is charged, computed, and noise is added on the GPU;
+nothing of it is seen before. If the product fails, the charge is taken back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dpspectral.data.gpu_rows import GpuRows
+from dpspectral.linalg.gpu_algebra import GpuAlgebra
+from dpspectral.linalg.operators import Progress, silent
+from dpspectral.privacy.gpu_noise import Bits
+from dpspectral.privacy.ledger import Account, charged
+from dpspectral.release.queries import Product, Query
+from dpspectral.release.source import Answer, Curator
+
+
+class GpuAnswer(Answer):
+    """A released product whose integers are a tensor: they stay on the GPU."""
+
+    @property
+    def values(self) -> Any:
+        return self.integers.double() * self.scale  # type: ignore[attr-defined]
+
+
+class GpuCurator(Curator):
+    """Made by `as_source` for GpuRows."""
+
+    def __init__(self, data: GpuRows, unit: Any, **options: Any) -> None:
+        super().__init__(data, unit, **options)
+        self.algebra = GpuAlgebra(data.device)
+
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+        if not isinstance(query, Product):
+            return super().release(query, mu, ledger, what, progress)
+        entry = query.entry(what, mu, self.noise.private)
+        with charged(ledger, entry):
+            total = self.data.product(query)  # begun, not finished
+            bits = Bits(self.noise, total.numel(), self.data.device)
+            try:
+                if total.is_cuda:
+                    torch.cuda.synchronize(total.device)  # it may fail until here
+            except BaseException:
+                bits.discard()
+                raise
+        try:
+            bits.add(entry.sigma, total)
+        finally:
+            bits.discard()
+        progress(1.0)
+        return GpuAnswer(total, query.scale, entry.sigma)

@@ -1,0 +1,302 @@
+"""What is asked of the data: public descriptions of integer sums over users.
+
+A query knows how far its sum moves between neighbours, what one step is worth, how large it can get, and how a holder
+of rows computes its part. Everything but the last is a function of public facts. The parts of several holders add up to
+the same integers as one holder's of all rows, so a curator and many parties answer the same queries; with noise in
+`shares` the grid is finer and the sensitivity holds the share lemma's term (docs/proofs/shares.md).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from dpspectral.data.rows import Rows
+from dpspectral.linalg import kernels
+from dpspectral.linalg.blas import one_thread_if_small
+from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, row_blocks, silent
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.noise import check_sigma
+from dpspectral.privacy.release import Release
+from dpspectral.privacy.units import (
+    ROUNDING_LOSS,
+    ROW_BITS,
+    SAFE,
+    BoundedRows,
+    DenseRounding,
+    PatternUnit,
+    Rounding,
+    SymmetricUpdate,
+    TallyRounding,
+    Unit,
+    finer_tally,
+    uneven,
+)
+
+Ints = NDArray[np.int64]
+_BLOCK = 4096
+
+
+def operator(rows: Any, unit: Unit, X: Iterate, centre: NDArray[np.float64] | None = None, **options: Any) -> Operator:
+    """The exact product that goes with a unit."""
+    match unit:
+        case PatternUnit():
+            return BinaryGram(rows, unit.table(X), **options)
+        case BoundedRows():
+            assert unit.norm is not None
+            return RowGram(rows, unit.norm, l1=unit.l1_ratio, bits=ROW_BITS, centre=centre, **options)
+        case SymmetricUpdate():
+            return SymmetricMatrix(rows, unit.grid, block_rows=options.get("block_rows"))
+    raise TypeError(f"no operator for the unit {unit!r}")
+
+
+@dataclass(frozen=True)
+class Query(ABC):
+    """A sum over users, and the noise it takes."""
+
+    unit: Unit
+    shares: int = field(default=1, kw_only=True)
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of the sum."""
+
+    @property
+    @abstractmethod
+    def sensitivity(self) -> float:
+        """How far neighbours are apart, in steps (ℓ2, weighted as the noise is)."""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float:
+        """What one step is worth."""
+
+    @abstractmethod
+    def largest(self, users: int) -> float:
+        """No number of the sum over so many users is larger in size."""
+
+    def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Ints:
+        """The sum over some rows, which the unit has checked. Options (threads, block_rows) do not change it.
+
+        With `modulus=b` it is right modulo 2^b and never refused because of the rows: for parties.
+        """
+        if isinstance(rows, Rows):
+            return rows.evaluate(self, progress, **options)
+        return self.over(rows, progress, **options)
+
+    @abstractmethod
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        """The same, for rows in memory."""
+
+    def entry(self, what: str, mu: float, private: bool = True) -> Release:
+        """What a ledger is told before the sum is released with noise to match μ."""
+        sigma = check_sigma(self.sensitivity / mu)
+        return Release(what, self.unit.relation, self.sensitivity, sigma, self.scale, private)
+
+    @property
+    def deviations(self) -> list[tuple[int, float]]:
+        """How many numbers take which part of σ, in order."""
+        return [(math.prod(self.shape), 1.0)]
+
+    def add_noise(self, total: Ints, draw: Callable[[float, int], Ints], sigma: float) -> None:
+        """total += noise: `draw` gives so many samples of a deviation."""
+        flat, start = total.reshape(-1), 0
+        for count, factor in self.deviations:
+            flat[start : start + count] += draw(sigma * factor, count)
+            start += count
+
+
+class _OnGrid(Query):
+    """Queries whose unit says how they become integers."""
+
+    @property
+    @abstractmethod
+    def rounding(self) -> Rounding | TallyRounding | DenseRounding: ...
+
+    @property
+    def sensitivity(self) -> float:
+        return self.rounding.sensitivity
+
+    @property
+    def scale(self) -> float:
+        return self.rounding.scale
+
+
+@dataclass(frozen=True)
+class Product(_OnGrid):
+    """A·X for the public matrix X."""
+
+    X: Iterate
+    loss: float = ROUNDING_LOSS
+    centre: NDArray[np.float64] | None = None
+
+    @cached_property
+    def rounding(self) -> Rounding:
+        with one_thread_if_small(*self.X.shape):
+            return self.unit.rounding(self.X, self.loss, self.shares)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.X.shape
+
+    def largest(self, users: int) -> float:
+        top, column = self.X.largest_entry, self.X.longest_column
+        fraction = 2.0**-self.rounding.shift
+        if isinstance(self.unit, PatternUnit):
+            return users * (float(kernels.largest_sums(self.unit.table(self.X), top, column)[1]) * fraction + 1)
+        if isinstance(self.unit, BoundedRows):
+            return users * 2.0**ROW_BITS * (2.0**ROW_BITS * column * fraction + 1)
+        raise TypeError(f"{self.unit!r} does not speak of users")
+
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        found = operator(rows, self.unit, self.X, self.centre, **options)
+        return found.product(self.X.integers, self.rounding.shift, progress)
+
+
+@dataclass(frozen=True)
+class _ByDegree(_OnGrid):
+    """Sums over n items of weights that depend on a user's degree."""
+
+    n: int
+
+    @property
+    @abstractmethod
+    def rounding(self) -> TallyRounding | DenseRounding: ...
+
+    def largest(self, users: int) -> float:
+        return users * float(self.rounding.table.max())
+
+    def pattern_unit(self) -> PatternUnit:
+        if not isinstance(self.unit, PatternUnit):
+            raise TypeError(f"only Interaction(...) and User(...) know items, got {self.unit!r}")
+        return self.unit
+
+
+class Popularity(_ByDegree):
+    """How often each of n items was chosen (users: weighted by 1/√d)."""
+
+    @cached_property
+    def rounding(self) -> TallyRounding:
+        return self.pattern_unit().popularity_rounding(self.n, self.shares)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n,)
+
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        return BinaryGram(rows, self.rounding.table, modulus=options.get("modulus")).column_sums()
+
+
+class _Total(_ByDegree):
+    """One number: the sum of the users' weights."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1,)
+
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        return np.array([BinaryGram(rows, self.rounding.table, modulus=options.get("modulus")).weight_sum()])
+
+
+class RootDegrees(_Total):
+    """Σ_u √d_u over n items."""
+
+    @cached_property
+    def rounding(self) -> TallyRounding:
+        return self.pattern_unit().root_degree_rounding(self.n, self.shares)
+
+
+class Users(_Total):
+    """How many users have an item at all. One interaction, or one user, more or less moves it by at most 1."""
+
+    @cached_property
+    def rounding(self) -> TallyRounding:
+        self.pattern_unit()
+        table = np.ones(self.n + 1, dtype=np.int64)
+        table[0] = 0
+        return finer_tally(table, 1.0, 1.0, 1.0, self.shares)
+
+
+@dataclass(frozen=True)
+class RowSum(Query):
+    """Σx over clipped rows of n numbers, and, `counted`, their number.
+
+    Rows are clipped to ‖x‖₂ ≤ norm and put on integers of 2^−ROW_BITS norm, so Σx moves by at most C = 2^ROW_BITS steps
+    when a row comes or goes and by 2C when one is replaced. The count is in the same units (one row = C steps), hence
+    both together move by √2·C. When rows are replaced the count is public, and when it is declared it is not looked at.
+    """
+
+    n: int
+    counted: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n + self.counted,)
+
+    @property
+    def sensitivity(self) -> float:
+        replace = self.unit.neighbours == "replace"
+        rows = 2.0 if replace else math.sqrt(2) if self.counted else 1.0
+        return math.hypot(rows * 2.0**ROW_BITS, uneven(1.0, self.shares) * math.sqrt(self.shape[0])) * SAFE
+
+    @property
+    def scale(self) -> float:
+        assert isinstance(self.unit, BoundedRows)
+        assert self.unit.norm is not None
+        return self.unit.norm * 2.0**-ROW_BITS
+
+    def largest(self, users: int) -> float:
+        return users * 2.0**ROW_BITS
+
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        assert isinstance(self.unit, BoundedRows)
+        assert self.unit.norm is not None
+        total = RowGram(rows, self.unit.norm, bits=ROW_BITS, l1=self.unit.l1_ratio).row_sum()
+        return np.append(total, np.int64(rows.shape[0] << ROW_BITS)) if self.counted else total
+
+
+class ItemMatrix(_ByDegree):
+    """The matrix A of n items itself: its diagonal, then what lies above it, row by row. Noise: methods/dense.py."""
+
+    @cached_property
+    def rounding(self) -> DenseRounding:
+        return self.pattern_unit().dense_rounding(self.n, self.shares)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.n * (self.n + 1) // 2,)
+
+    @property
+    def deviations(self) -> list[tuple[int, float]]:
+        return [(self.n, 1.0), (self.n * (self.n - 1) // 2, math.sqrt(0.5))]
+
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        matrix = np.zeros((self.n, self.n), dtype=np.int64)
+        blocks = row_blocks(rows.shape[0], _BLOCK)
+        for number, (start, stop) in enumerate(blocks):
+            part = sp.csr_array(rows[start:stop])
+            degrees = np.diff(part.indptr)
+            ones = sp.csr_array((np.ones(part.nnz, dtype=np.int64), part.indices, part.indptr), shape=part.shape)
+            weighted = sp.csr_array(
+                (np.repeat(self.rounding.table[degrees], degrees), part.indices, part.indptr), shape=part.shape
+            )
+            matrix += (ones.T @ weighted).toarray()
+            progress((number + 1) / len(blocks))
+        return np.concatenate([np.diag(matrix), matrix[np.triu_indices(self.n, 1)]])
+
+    def symmetric(self, numbers: NDArray[Any]) -> NDArray[np.float64]:
+        """The matrix of such numbers."""
+        matrix = np.zeros((self.n, self.n))
+        matrix[np.triu_indices(self.n, 1)] = numbers[self.n :]
+        matrix += matrix.T
+        np.fill_diagonal(matrix, numbers[: self.n])
+        return matrix

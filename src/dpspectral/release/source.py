@@ -1,0 +1,236 @@
+"""Who sums and adds the noise: a source answers "A·X plus noise at this μ".
+
+The loop in methods/power.py does not know where data lives. Here is the trusted curator, who holds all rows.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.data.rows import Rows, checked, some_columns
+from dpspectral.linalg.algebra import NUMPY, Algebra
+from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
+from dpspectral.linalg.operators import Operator, Progress, silent
+from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.ledger import Account, charged
+from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
+from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
+from dpspectral.release.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A released noisy product: integers, what one step is worth, and the noise in those steps."""
+
+    integers: NDArray[np.int64]
+    scale: float
+    sigma: float
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        real: NDArray[np.float64] = self.integers * np.float64(self.scale)
+        return real
+
+
+class Source(ABC):
+    """Data of n columns that can be asked for noisy sums, wherever it lies."""
+
+    n: int
+    unit: Unit
+    rows: int | None = None  # the number of users, where it is public or declared
+    shares = 1  # how many parts the noise comes in
+    many = False  # whether several machines compute the same thing (`same`)
+    algebra: Algebra = NUMPY  # who factors what was released
+
+    @abstractmethod
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+        """Charge the ledger μ for `what` and release the sum with noise to match."""
+
+    @abstractmethod
+    def restricted(self, columns: NDArray[np.int64]) -> Source:
+        """The same users with some of the items only (increasing positions, chosen without looking at the data)."""
+
+    def expects(self, releases: int) -> None:  # noqa: B027 (most sources can)
+        """Raise if so many further releases cannot be had, before the first is paid for."""
+
+    def facts(self) -> dict[str, Any]:
+        """Public facts about who held the rows, for the settings of a result."""
+        return {}
+
+    def without_rows(self) -> Source:
+        """The same data for whoever must not see the number of users: nothing is chosen by it."""
+        part = copy.copy(self)
+        part.rows = None
+        return part
+
+    def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        """Where several machines compute the same thing from what was released: the arrays all of them go on with.
+
+        The last bit of a factorisation may differ from machine to machine.
+        """
+        return arrays
+
+    def with_unit(self, unit: Unit) -> Source:
+        """The same data under a unit whose floor has been chosen."""
+        part = copy.copy(self)
+        part.unit = unit
+        return part
+
+    def answer(
+        self,
+        X: Iterate,
+        mu: float,
+        ledger: Account,
+        what: str,
+        progress: Progress = silent,
+        loss: float = ROUNDING_LOSS,
+    ) -> Answer:
+        """A·X with noise."""
+        loss = loss if self.shares == 1 else SHARE_LOSS / ROUNDING_LOSS * loss
+        return self.release(Product(self.unit, X, loss, shares=self.shares), mu, ledger, what, progress)
+
+    def popularity(self, mu: float, ledger: Account) -> tuple[NDArray[np.float64], float]:
+        """How often each item was chosen, with noise, and the noise's standard deviation."""
+        query = Popularity(self.unit, self.n, shares=self.shares)
+        found = self.release(query, mu, ledger, f"popularity of {self.n} items")
+        return found.values, found.sigma * found.scale
+
+    def root_degrees(self, mu: float, ledger: Account) -> float:
+        """Σ_u √d_u with noise."""
+        query = RootDegrees(self.unit, self.n, shares=self.shares)
+        return float(self.release(query, mu, ledger, "sum of the users' root degrees").values[0])
+
+    def count(self, mu: float, ledger: Account) -> int:
+        """How many users have an item, with noise; at least 1."""
+        query = Users(self.unit, self.n, shares=self.shares)
+        return max(1, round(float(self.release(query, mu, ledger, "number of users").values[0])))
+
+    def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
+        """The mean of the clipped rows, and their number (declared, public, or noisy)."""
+        unit = self.unit
+        if not isinstance(unit, BoundedRows) or unit.norm is None:
+            raise TypeError(f"only BoundedRows(...) has a mean, got {unit!r}")
+        if declared is None and unit.neighbours == "replace":
+            declared = self.rows
+        query = RowSum(unit, self.n, declared is None, shares=self.shares)
+        what = "sum and number of the rows" if query.counted else "sum of the rows"
+        values = self.release(query, mu, ledger, what).values
+        count = declared or max(1, round(float(values[-1]) / unit.norm))
+        return values[: self.n] / count, count
+
+
+def float_operator(data: Any, unit: Unit) -> FloatOperator:
+    """The matrix of a unit in floating point, without any promise."""
+    rows = unit.enforce(data)
+    match unit:
+        case PatternUnit():
+            return FloatGram(rows, unit.weights(rows.shape[1]))
+        case BoundedRows():
+            assert unit.norm is not None
+            return FloatRows(rows, unit.norm, unit.l1_ratio * unit.norm)
+    return FloatMatrix(rows)
+
+
+def chosen_noise(noise: NotPrivate | None) -> Noise:
+    """The operating system's entropy, unless the caller asks for reproducible noise by its unmistakable name."""
+    if noise is None:
+        return SecureNoise()
+    if not isinstance(noise, NotPrivate):
+        raise TypeError(
+            f"noise must be None (private) or NotPrivate(seed) for tests and experiments, got {noise!r}; "
+            "the private path takes no seed and no generator"
+        )
+    return noise
+
+
+def restarted(noise: NotPrivate | None) -> NotPrivate | None:
+    """Reproducible noise from its beginning; anything else as it is (and refused later)."""
+    return noise.restarted() if isinstance(noise, NotPrivate) else noise
+
+
+def _in_twentieths(progress: Progress) -> Progress:
+    """Reports 1/20, 2/20, … 1, each once: exact fractions would tell how many rows there are."""
+    told = 0
+
+    def tell(fraction: float) -> None:
+        nonlocal told
+        while told < min(math.floor(20 * fraction), 20):
+            told += 1
+            progress(told / 20)
+
+    return tell
+
+
+class Curator(Source):
+    """One trusted holder of all rows. The data is checked here and then used in place: leave it unchanged.
+
+    `centre` is a public vector subtracted from every row before it is clipped (BoundedRows only).
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        unit: Unit,
+        *,
+        noise: NotPrivate | None = None,
+        threads: int | None = None,
+        block_rows: int | None = None,
+        centre: NDArray[np.float64] | None = None,
+    ) -> None:
+        if not isinstance(unit, Unit):
+            raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
+        self.unit = unit
+        self.noise = chosen_noise(noise)
+        self.data = checked(data, unit)
+        self.n = int(self.data.shape[1])
+        private = isinstance(self.data, Rows) and self.data.users_private
+        self.rows = None if private else int(self.data.shape[0])
+        self.threads = threads
+        self._options = {"threads": threads, "block_rows": block_rows}
+        if centre is not None and not np.isfinite(centre).all():
+            raise ValueError("centre contains NaN or infinity")
+        self.centre = centre
+
+    def operator(self, X: Iterate) -> Operator:
+        """The exact product that goes with the unit."""
+        return operator(self.data, self.unit, X, self.centre, **self._options)
+
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+        if isinstance(query, Product) and self.centre is not None:
+            query = replace(query, centre=self.centre)
+        entry = query.entry(what, mu, self.noise.private)
+        with charged(ledger, entry):
+            total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
+        if query.deviations == [(total.size, 1.0)]:
+            total += self.noise.rounded_gaussian(entry.sigma, total.shape)
+        else:
+            query.add_noise(
+                total, lambda deviation, count: self.noise.rounded_gaussian(deviation, (count,)), entry.sigma
+            )
+        return Answer(total, query.scale, entry.sigma)
+
+    def restricted(self, columns: NDArray[np.int64]) -> Curator:
+        part = copy.copy(self)
+        if len(columns) < self.n:
+            part.data = some_columns(self.data, columns)
+            part.n = len(columns)
+        return part
+
+
+def as_source(data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None) -> Source:
+    """A source as it is, or a curator of the data."""
+    if not isinstance(data, Source):
+        kind = data.curator() if isinstance(data, Rows) else Curator
+        return kind(data, unit, noise=restarted(noise), threads=threads)
+    if noise is not None:
+        raise ValueError("noise belongs to the source: pass it where the source is made")
+    if unit != data.unit:
+        raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
+    return data

@@ -1,0 +1,321 @@
+"""The page of a private basis.
+
+It is made from the released file alone (`Result.save`), so whoever may see the file may see the page. The file may come
+from anybody: what it says is checked before it is told, and escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpspectral.core.files import UNREADABLE, read_arrays
+from dpspectral.privacy.budget import Budget
+from dpspectral.reports import meaning, page
+
+_ARRAYS = ("summary", "components", "eigenvalues", "items", "popularity")
+_SHOWN_COMPONENTS, _SHOWN_ITEMS, _SHOWN_RELEASES, _SHOWN_VALUES = 6, 5, 12, 1000
+
+
+def beside(path: Path) -> Path:
+    """Where the page of a file goes if nobody says."""
+    name = path.name.removesuffix(".npz")
+    return path.with_name(f"{name}.report.html")
+
+
+def of_file(path: Path) -> str:
+    """The page of a file that `fit`, `federate` or `peer` wrote."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    try:
+        found = read_arrays(path, _ARRAYS)
+        summary = json.loads(str(found.pop("summary")))
+        return html(summary, found)
+    except (*UNREADABLE, ZeroDivisionError) as error:
+        raise ValueError(f"{path}: not a basis that dpspectral saved ({error or type(error).__name__})") from error
+
+
+def _check(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+    components, values = arrays["components"], arrays["eigenvalues"]
+    shape = (int(summary["items"]), int(summary["rank"]))
+    if components.shape != shape or values.shape != shape[1:] or min(shape) < 1:
+        raise ValueError("its arrays do not fit together")
+    if "items" in arrays and arrays["items"].shape != shape[:1]:
+        raise ValueError("its names do not fit its rows")
+    if not (np.isfinite(components).all() and np.isfinite(values).all()):
+        raise ValueError("its numbers are not finite")
+
+
+@page.plain_figures()
+def html(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    """The page of a summary (`Result.summary`) and the arrays beside it in the file."""
+    _check(summary, arrays)
+    ledger = summary["ledger"]
+    relation = str(ledger["releases"][0]["protects"]) if ledger["releases"] else ""
+    asked = _asked(summary)
+    about = meaning.of(relation).about
+    general = (
+        "which items are popular, and which go together" if about == "one person" else "how the columns move together"
+    )
+    parts = [
+        page.cards(
+            [
+                ("protected", _protected(relation)),
+                ("ε, δ of this output", f"{asked.epsilon:.4g}, {asked.delta:g}"),
+                ("a 50:50 guess is right, at most", f"{meaning.of_hundred(meaning.guess(asked.mu))} of 100"),
+                ("basis", f"{summary['items']:,} items × {summary['rank']}"),
+            ]
+        ),
+        page.heading(f"What anyone can learn about {about} from this output"),
+        *meaning.words(relation, asked.epsilon, asked.delta, asked.mu),
+        page.paragraph(
+            f"What is true in general is learnt, and that is the point: {general}. It may tell something about you, "
+            "whether or not you are in the data."
+        ),
+        page.paragraph(f"Protected, exactly: {summary['protects']}."),
+        page.heading("What was released, and what it cost"),
+        page.paragraph(_spent_words(summary)),
+        page.table(("release", "part of the budget", "μ", "noise, at least (standard deviation)"), _releases(summary)),
+        *([page.picture(page.svg(_draw_budget(summary)), _budget_caption(summary))] if ledger["releases"] else []),
+        page.heading("From whom it is protected"),
+        *_whom(summary),
+        page.heading("What was found"),
+        *_found(summary, arrays),
+        page.heading("How it was chosen"),
+        page.paragraph(str(summary.get("reason") or "All choices were the caller's.")),
+        page.facts(_settings(summary)),
+        page.heading("What is not covered"),
+        page.bullets(
+            [
+                "what was declared public: " + ", ".join(map(str, summary.get("public", ["the list of items"]))),
+                "how long the run took, how much memory it used, and whether it failed",
+                "other releases about the same people that are not in this ledger",
+                "coordinates or lists that are computed from somebody's row with this basis: they are about that row",
+            ]
+        ),
+        page.heading("Using it"),
+        page.code(
+            'import numpy as np\n\nbasis = np.load("FILE.npz")\nbasis["components"]   # items × rank, orthonormal\n'
+            'basis["eigenvalues"]  # noisy estimates'
+        ),
+    ]
+    return page.page("A private basis", parts, warnings=_warnings(summary, arrays))
+
+
+def _settings(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    names = {
+        "method": "method", "iterations": "iterations", "columns": "columns", "start": "start", "floor": "degree floor",
+        "chosen_items": "items kept", "noise_std": "noise per entry", "users_declared": "users (declared)",
+    }  # fmt: skip
+    values = [(words, summary.get(name)) for name, words in names.items()]
+    return [(words, f"{v:.4g}" if isinstance(v, float) else str(v)) for words, v in values if v is not None]
+
+
+def _asked(summary: Mapping[str, Any]) -> Budget:
+    """The budget of this call; in files without one, the ledger's."""
+    found = summary.get("budget", summary["ledger"]["budget"])
+    return Budget(found["epsilon"], found["delta"])
+
+
+def _protected(relation: str) -> str:
+    return {"interaction": "one item of a person", "user": "a whole person", "row": "one row"}.get(
+        relation.split("/")[0], "one update"
+    )
+
+
+def _warnings(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
+    found = []
+    ledger, budget = summary["ledger"], _asked(summary)
+    if not summary["private"]:
+        found.append("NOT PRIVATE: noise was seeded by hand, whoever knows the seed can subtract it. For studies only.")
+    worth = math.sqrt(math.fsum((entry["sensitivity"] / entry["sigma"]) ** 2 for entry in ledger["releases"]))
+    if worth > budget.mu * (1 + 1e-9):
+        found.append(
+            f"The releases in this file are worth more than it says: μ = {worth:.4g}, but its budget is μ = "
+            f"{budget.mu:.4g}. Do not rely on it."
+        )
+    if budget.epsilon > 10:
+        found.append(
+            f"ε = {budget.epsilon:g} is a weak promise: a guess may be right in "
+            f"{meaning.of_hundred(meaning.guess(budget.mu))} of 100 cases."
+        )
+    users = summary.get("users_declared", summary.get("users_counted"))
+    if users and budget.delta > 1 / (10 * users):
+        found.append(f"δ = {budget.delta:g} is large for {users:,} users; choose at most 1/(10 · users).")
+    if _parties(summary).get("rehearsal"):
+        found.append("A rehearsal: all parties were in one process, and whoever ran it could see all rows.")
+    if summary.get("own_budget", True) and _parties(summary).get("rehearsal", True):
+        found.append(
+            "The guarantee is for this call alone. Other calls about the same people add to it, unless all of them "
+            "share a Ledger (--ledger)."
+        )
+    together = ledger["spent"]["mu"]
+    if not summary.get("own_budget", True) and ledger.get("earlier", 0):
+        found.append(
+            f"More than this was released about these people: whoever sees all that the ledger has so far may guess "
+            f"right in {meaning.of_hundred(meaning.guess(together))} of 100 cases."
+        )
+    if not summary.get("own_budget", True) and together > 0.9 * ledger["budget"]["mu"]:
+        found.append(f"The ledger of this data set is nearly empty: ε = {ledger['spent']['epsilon']:.4g} is spent.")
+    if ledger.get("lasting") and not ledger.get("anchored"):
+        found.append(
+            "The ledger has no anchor: if its file were restored from a backup, nobody would notice, and what was "
+            "spent since would be forgotten (dpspectral ledger anchor)."
+        )
+    if summary.get("items_from") == "from-data":
+        found.append(
+            "The list of items was read off the data and declared public: that an item occurs at all is not protected, "
+            "and an item that only one person has shows."
+        )
+    hidden = int((np.asarray(arrays["eigenvalues"]) <= _noise_alone(summary)).sum())
+    if hidden:
+        found.append(
+            f"{hidden} of {summary['rank']} components are not stronger than what noise alone can make: they may be "
+            "nothing but noise. A smaller rank, more people or more ε would help."
+        )
+    return found
+
+
+def _noise_alone(summary: Mapping[str, Any]) -> float:
+    """About the largest eigenvalue that noise without any data would have: 2σ√n, or σ(√n + √p) with p columns."""
+    items = math.sqrt(summary.get("chosen_items", summary["items"]))
+    return float(summary["noise_std"] * (items + math.sqrt(summary.get("columns", items**2))))
+
+
+def warnings_of(result: Any) -> list[str]:
+    """The page's warnings about a `Result`, for a terminal."""
+    return _warnings(result.summary(), {"eigenvalues": result.eigenvalues})
+
+
+def _parties(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = summary.get("parties", {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def _spent_words(summary: Mapping[str, Any]) -> str:
+    ledger, count = summary["ledger"], len(summary["ledger"]["releases"])
+    spent, budget = ledger["spent"], ledger["budget"]
+    told = f"This run made {count} release{'s' if count != 1 else ''}, each written down before its noise was drawn. "
+    if summary.get("own_budget", True):
+        told += f"Together they are worth ε = {spent['epsilon']:.4g} at δ = {spent['delta']:g} (μ = {spent['mu']:.4g})."
+        if _parties(summary) and not _parties(summary).get("rehearsal"):
+            told += " What the data of each party has spent in all is in that party's own ledger."
+        return told
+    earlier = int(ledger.get("earlier", 0))
+    return told + (
+        f"With the {earlier} release(s) before, the ledger of this data set has spent ε = {spent['epsilon']:.4g} of "
+        f"{budget['epsilon']:.4g} at δ = {spent['delta']:g}."
+    )
+
+
+def _releases(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    total = _asked(summary).mu ** 2
+    return [
+        (
+            str(entry["what"]) + ("" if entry["private"] else " (not private)"), f"{entry['mu'] ** 2 / total:.1%}",
+            f"{entry['mu']:.4g}", f"{entry['sigma'] * entry['step']:.4g}",
+        )
+        for entry in summary["ledger"]["releases"]
+    ]  # fmt: skip
+
+
+def _budget_caption(summary: Mapping[str, Any]) -> str:
+    told = "; ".join(f"{what} {part}" for what, part, *_ in _releases(summary)[-_SHOWN_RELEASES:])
+    return f"Where the budget of this run went, in parts of μ²: {told}."
+
+
+def _draw_budget(summary: Mapping[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    last, total = summary["ledger"]["releases"][-_SHOWN_RELEASES:], _asked(summary).mu ** 2
+    figure = Figure(figsize=(5.2, 0.7 + 0.32 * len(last)), layout="constrained")
+    panel = figure.subplots()
+    names = [what if len(what) < 34 else what[:32] + "…" for what in (str(entry["what"]) for entry in last)]
+    panel.barh(range(len(last)), [100 * entry["mu"] ** 2 / total for entry in last], color="#3b82f6")
+    panel.set_yticks(range(len(last)), names, fontsize=9, parse_math=False)
+    panel.invert_yaxis()
+    panel.set_xlabel("percent of the budget")
+    return figure
+
+
+def _whom(summary: Mapping[str, Any]) -> list[str]:
+    found = _parties(summary)
+    if "collusion" not in found:
+        return [
+            page.paragraph(
+                "From everybody who sees this output. Whoever ran this held all rows, and was trusted with them."
+            )
+        ]
+    if found.get("rehearsal"):
+        held = (
+            f"A rehearsal with {found['parties']} parties in one process: whoever ran it held all rows. Between real "
+            "machines the following would hold. "
+        )
+    else:
+        held = f"{found['parties']} parties held the rows, and showed them to nobody. "
+    seen = (
+        f"There was no server. Whoever saw every message, and up to {found['collusion']} of the peers who pooled all "
+        "that they knew,"
+        if found.get("protocol") == "peers"
+        else f"The server, and up to {found['collusion']} of the parties who pooled all that they knew with it,"
+    )
+    told = [
+        page.paragraph(
+            f"{held}{seen} saw more noisy numbers than are in this file, but the bound above holds for them too, about "
+            "everybody else's data, if all of them followed the protocol."
+        )
+    ]
+    if found["drop_tolerance"]:
+        told.append(
+            page.paragraph(f"Up to {found['drop_tolerance']} of them could leave on the way; there is noise for that.")
+        )
+    return told
+
+
+def _found(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
+    values = np.asarray(arrays["eigenvalues"], dtype=float)
+    level = _noise_alone(summary)
+    above = int((values > level).sum())
+    told = (
+        f"Noisy estimates of the {len(values)} leading eigenvalues, and about the largest that noise alone would have "
+        f"({level:.3g}, line). {above} of {len(values)} stand above it. Directions whose eigenvalues differ by less "
+        "than that may be mixed up with each other."
+    )
+    parts = [page.picture(page.svg(_draw_values(values[:_SHOWN_VALUES], level)), told)]
+    if "popularity" in arrays:
+        parts.append(
+            page.paragraph(
+                f"{summary['chosen_items']:,} of {summary['items']:,} items were kept, by noisy popularity (noise "
+                f"{summary['popularity_noise_std']:.3g}); rows of the basis outside are zero."
+            )
+        )
+    components = np.asarray(arrays["components"], dtype=float)
+    rows = []
+    for number in range(min(_SHOWN_COMPONENTS, components.shape[1])):
+        column = components[:, number]
+        first = np.argsort(-np.abs(column), kind="stable")[:_SHOWN_ITEMS]
+        names = [str(arrays["items"][i])[:60] if "items" in arrays else str(i) for i in first]
+        shown = (f"{name} {column[i]:+.2f}" for name, i in zip(names, first, strict=True))
+        rows.append((str(number + 1), f"{values[number]:.4g}", *shown))
+    header = ("component", "eigenvalue", *(f"item {k}" for k in range(1, min(_SHOWN_ITEMS, len(components)) + 1)))
+    return [*parts, page.paragraph("The items that weigh most in the first components:"), page.table(header, rows)]
+
+
+def _draw_values(values: Any, level: float) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+    panel = figure.subplots()
+    numbers = np.arange(1, len(values) + 1)
+    panel.plot(numbers, values, color="#3b82f6", marker="o", markersize=4, linewidth=1, label="eigenvalues (noisy)")
+    panel.axhline(level, color="#c2650c", linestyle="--", label="noise alone")
+    if values[-1] > 0 and level > 0:
+        panel.set_yscale("log")
+    panel.set_xlabel("component")
+    panel.legend(frameon=False)
+    return figure
