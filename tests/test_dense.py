@@ -19,11 +19,11 @@ from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, 
 from dpspectral.data.split import train_part
 from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.linalg.operators import BinaryGram
-from dpspectral.methods import dense
 from dpspectral.methods.catalogue import PrivateCatalogue
-from dpspectral.methods.dense import _debiased, _NoisyMatrix
+from dpspectral.methods.dense import _debiased
 from dpspectral.methods.power import plain_power_method
 from dpspectral.privacy.noise import KeyedNoise, SecureNoise
+from dpspectral.release import item_matrix
 from dpspectral.release.source import Curator
 from dpspectral.release.symmetric_noise import SymmetricNoise, row_norm_bound
 from dpspectral.studies.metrics import exact_basis, relative_error
@@ -287,17 +287,17 @@ def test_noise_products_equal_python_integers(n, tile, p, sigma, seed, data):
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of 17, so that small matrices have many and the last one is smaller."""
-    monkeypatch.setattr(dense, "SymmetricNoise", partial(SymmetricNoise, tile=17))
+    monkeypatch.setattr(item_matrix, "SymmetricNoise", partial(SymmetricNoise, tile=17))
 
 
 @pytest.mark.parametrize("storage", ["stored", "lazy"])
 @pytest.mark.parametrize("unit", [Interaction(5), User(2)], ids=repr)
 def test_products_with_the_released_matrix_equal_python_integers(ratings, unit, storage, small_tiles, rng):
     source = Curator(ratings, unit, noise=NotPrivate(3))
-    matrix = _NoisyMatrix(source, BUDGET.mu, Ledger(BUDGET), storage, 10**9, lambda *_: None)
-    assert matrix.noise.stored == (storage == "stored")
+    matrix = source.item_matrix(BUDGET.mu, Ledger(BUDGET), storage=storage, max_bytes=10**9, progress=lambda *_: None)
+    assert matrix.storage == storage
     exact = sum(contribution(row, unit, matrix.scale) for row in ratings.toarray().astype(int)).astype(np.int64)
-    M = exact + whole(matrix.noise)
+    M = exact + whole(matrix._noise)
     V = np.rint(np.linalg.qr(rng.normal(size=(80, 6)))[0] * 2.0**matrix.bits).astype(np.int64)
     assert (matrix.part(None)(V) == exactly(M, V)).all()
     for keep in (np.arange(80), np.array([79]), np.sort(rng.choice(80, 33, replace=False))):
@@ -338,7 +338,7 @@ def test_auto_stores_what_fits(ratings):
 def test_lazy_never_holds_the_matrix(monkeypatch):
     """3000 items, of which the noise alone would take 72 MB. Small tiles: their number in flight is that of cores."""
     n = 3000
-    monkeypatch.setattr(dense, "SymmetricNoise", partial(SymmetricNoise, tile=250))
+    monkeypatch.setattr(item_matrix, "SymmetricNoise", partial(SymmetricNoise, tile=250))
     R = sp.csr_array(np.repeat(np.arange(n)[None] % 100 == 0, 50, axis=0))
     peaks = {}
     for storage in ("lazy", "stored"):
@@ -357,7 +357,8 @@ def test_the_solvers_grid_does_not_depend_on_how_many_users_there_are(rows):
     for count in rows:
         R = sp.csr_array((np.ones(1, bool), ([0], [0])), shape=(count, 4096))
         source = Curator(R, User(), noise=NotPrivate(0))
-        grids.add(_NoisyMatrix(source, BUDGET.mu, Ledger(BUDGET), "lazy", 1, lambda *_: None).bits)
+        matrix = source.item_matrix(BUDGET.mu, Ledger(BUDGET), storage="lazy", max_bytes=1, progress=lambda *_: None)
+        grids.add(matrix.bits)
     assert len(grids) == 1
 
 

@@ -7,8 +7,6 @@ import pytest
 import scipy.sparse as sp
 
 from dpspectral import BoundedRows, Budget, Ledger, NotPrivate
-from dpspectral.privacy.noise import SecureNoise
-from dpspectral.release.moments import private_count
 from dpspectral.release.source import Curator
 
 BUDGET = Budget(5, 1e-6)
@@ -54,7 +52,7 @@ def test_mean_and_count_carry_the_stated_noise():
 
 def test_count_is_at_least_one_and_charged():
     ledger = Ledger(BUDGET)
-    counts = [private_count(1, "row/add-remove", 0.1, ledger, SecureNoise()) for _ in range(40)]
+    counts = [Curator(np.ones((1, 1)), BoundedRows(1.0)).row_count(0.1, ledger) for _ in range(40)]
     assert min(counts) == 1
     assert len(ledger.entries) == 40
     assert ledger.mu == pytest.approx(0.1 * math.sqrt(40))
@@ -68,7 +66,7 @@ def test_entries_exist_before_the_noise_is_drawn():
             seen.append(len(ledger.entries))
             return super().rounded_gaussian(sigma, shape)
 
-    private_count(3, "row/add-remove", 0.1, ledger, Watching(0))
+    Curator(np.ones((3, 1)), BoundedRows(1.0), noise=Watching(0)).row_count(0.1, ledger)
     Curator(np.ones((3, 1)), BoundedRows(1.0), noise=Watching(0)).mean(0.1, ledger)
     assert seen == [1, 2]
 
@@ -89,7 +87,7 @@ class Asked(NotPrivate):
 def test_noise_is_drawn_at_the_deviation_that_is_charged(rng):
     ledger = Ledger(BUDGET)
     noise = Asked(ledger)
-    private_count(500, "interaction/add-remove", 0.3, ledger, noise)
+    Curator(np.ones((500, 1)), BoundedRows(1.0), noise=noise).row_count(0.3, ledger)
     assert noise.sigmas == [ledger.entries[0].sigma] == [pytest.approx(1 / 0.3)]
     ledger = Ledger(BUDGET)
     noise = Asked(ledger)

@@ -10,7 +10,6 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import ROW_BITS, BoundedRows
-from dpspectral.release.moments import private_count
 from dpspectral.release.source import Curator
 
 ONE = 2**ROW_BITS
@@ -72,7 +71,9 @@ def test_sum_is_that_of_clipped_rows_in_every_format():
 
 def test_count_is_charged_for_one_row():
     ledger, noise = Ledger(Budget(epsilon=5.0, delta=1e-6)), Spy()
-    assert private_count(17, "row/add-remove", 0.25, ledger, noise) == 17
+    source = Curator(np.ones((17, 2)), BoundedRows(1.0))
+    source.noise = noise
+    assert source.row_count(0.25, ledger) == 17
     assert (ledger.entries[-1].sensitivity, noise.sigmas) == (1.0, [4.0])
 
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from dpspectral.audit.overheard import Overheard, Worlds, distance, ratio
 from dpspectral.methods.catalogue import PrivateCatalogue
-from dpspectral.methods.dense import _NoisyMatrix
 from dpspectral.methods.power import run
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
@@ -34,7 +33,7 @@ from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peers import Peers
 from dpspectral.protocols.secure_sum.messages import members_and_rest
 from dpspectral.protocols.secure_sum.secure_sum import SecureSum
-from dpspectral.release.queries import ItemMatrix, Product, Query
+from dpspectral.release.queries import Product, Query
 
 QUIET = NotPrivate(0, scale=0)
 
@@ -121,10 +120,7 @@ class Dense(Attack):
     def game(self, worlds: Worlds, which: int, noise: NotPrivate | None = None) -> tuple[float, float]:
         source = Overheard(worlds, which, self.unit, noise=noise)
         ledger = Ledger(self.budget)
-        matrix = _NoisyMatrix(source, self.budget.mu, ledger, "stored", 1 << 20, lambda *_: None)
-        released = matrix.part(None)(np.eye(source.n, dtype=np.int64))
-        seen = np.concatenate([np.diag(released), released[np.triu_indices(source.n, 1)]])
-        source.listen(ItemMatrix(self.unit, source.n), seen, ledger.entries[0].sigma)
+        source.item_matrix(self.budget.mu, ledger, storage="stored", max_bytes=1 << 20, progress=lambda *_: None)
         return sum(source.heard), float(np.linalg.norm(source.apart))
 
 

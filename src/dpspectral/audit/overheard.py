@@ -17,8 +17,9 @@ from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
-from dpspectral.release.queries import Query
-from dpspectral.release.source import Answer, Curator
+from dpspectral.release.item_matrix import ItemProducts
+from dpspectral.release.queries import ItemMatrix, Query
+from dpspectral.release.source import Curator
 
 Worlds = tuple[Any, Any]  # data zero and one
 
@@ -50,12 +51,14 @@ class Overheard(Curator):
         self.heard: list[float] = []  # a ratio for every release
         self.apart: list[float] = []
 
-    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Any:
         answer = super().release(query, mu, ledger, what, progress)
         self.listen(query, answer.integers, answer.sigma)
         return answer
 
     def listen(self, query: Query, seen: NDArray[np.int64], sigma: float) -> None:
+        if isinstance(query, ItemProducts):
+            query = ItemMatrix(query.unit, query.n)
         sums = (query.evaluate(self.worlds[0]), query.evaluate(self.worlds[1]))
         self.heard.append(ratio(query, seen, sums, sigma))
         self.apart.append(distance(query, sums, sigma))

@@ -17,7 +17,7 @@ identifiers: parts may have them as numbers, text or bytes.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +29,13 @@ from distributed import KilledWorker, as_completed
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
+from dpspectral.core.digest import digest
 from dpspectral.data import datasets
-from dpspectral.data.rows import Rows, some_columns
+from dpspectral.data.rows import PartedRows, some_columns
 from dpspectral.data.store import Store
 from dpspectral.data.tables import listed_once
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.units import Unit
-from dpspectral.protocols.common.keys import digest
-from dpspectral.release.queries import Query
 
 _FAN = 8  # partial sums that are added at once
 _RETRIES = 3
@@ -44,16 +43,15 @@ Part = str | tuple[str, int]  # a file, or a store and the number of a block
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Task:
     """What workers are told."""
 
-    query: Query
+    work: Callable[[Any], NDArray[np.int64]]
     unit: Unit
     columns: NDArray[np.int64] | None
-    options: dict[str, Any]
 
 
-class DaskRows(Rows):
+class DaskRows(PartedRows):
     """Users of many files, held by nobody at once.
 
     Parameters
@@ -67,6 +65,8 @@ class DaskRows(Rows):
     min_rating : float, optional
         For lists of pairs.
     """
+
+    threads = 1  # a worker has as many threads as its owner gave it
 
     def __init__(
         self,
@@ -117,20 +117,19 @@ class DaskRows(Rows):
         part.shape = (self.shape[0], len(columns))
         return part
 
-    def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> NDArray[np.int64]:
+    def total(self, work: Callable[[Any], NDArray[np.int64]], progress: Progress = silent) -> NDArray[np.int64]:
         assert self.enforced_for is not None, "the curator checks rows first"
-        options["threads"] = 1  # a worker has as many threads as its owner gave it
-        asked = _Asked(query, self.enforced_for, self._columns, options)
+        task = _Task(work, self.enforced_for, self._columns)
         for attempt in range(_RETRIES + 1):
             try:
-                return self._evaluate(asked, progress)
+                return self._total(task, progress)
             except (CancelledError, KilledWorker):  # the question was lost with the workers that had it
                 if attempt == _RETRIES:
                     raise
         raise AssertionError("not reached")
 
-    def _evaluate(self, asked: _Asked, progress: Progress) -> NDArray[np.int64]:
-        (everywhere,) = self._client.scatter([asked], broadcast=True)
+    def _total(self, task: _Task, progress: Progress) -> NDArray[np.int64]:
+        (everywhere,) = self._client.scatter([task], broadcast=True)
         sums = self._submit(_sum, everywhere)
         for done, _ in enumerate(as_completed(sums), 1):
             progress(done / len(sums))
@@ -173,11 +172,11 @@ def _check(part: Part, items: str | list[str], min_rating: float | None, unit: U
     return int(unit.enforce(rows).shape[0]), np.array(names, dtype=np.uint64)
 
 
-def _sum(part: Part, items: str | list[str], min_rating: float | None, asked: _Asked) -> NDArray[np.int64]:
-    rows = asked.unit.enforce(_load(part, items, min_rating)[0])
-    if asked.columns is not None:
-        rows = some_columns(rows, asked.columns)
-    return asked.query.over(rows, silent, **asked.options)
+def _sum(part: Part, items: str | list[str], min_rating: float | None, task: _Task) -> NDArray[np.int64]:
+    rows = task.unit.enforce(_load(part, items, min_rating)[0])
+    if task.columns is not None:
+        rows = some_columns(rows, task.columns)
+    return task.work(rows)
 
 
 def _add(sums: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dpspectral.data.rows import Rows
 from dpspectral.linalg.gpu_iterate import GpuIterate
 from dpspectral.linalg.gpu_kernels import Block, block_of, gram_product
-from dpspectral.linalg.operators import NARROW, BinaryGram, Progress, silent
+from dpspectral.linalg.operators import NARROW, BinaryGram, Progress, longest_column, silent
+from dpspectral.linalg.triangle import packed
+from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import PatternUnit, Unit
-from dpspectral.release.queries import ItemMatrix, Popularity, Product, Query
-from dpspectral.release.source import Curator
 
 _DENSE_BLOCK = 4096  # users at a time in the item-item matrix
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on the CPU, slowly: for tests
@@ -35,22 +35,24 @@ class GpuRows(Rows):
         Users of one block.
     """
 
+    on_gpu = True
+
     def __init__(
         self, data: Any, *, device: str = "cpu" if INTERPRETED else "cuda", block_users: int = 1 << 21
     ) -> None:
         if not INTERPRETED and not torch.cuda.is_available():
             raise RuntimeError("there is no CUDA device here; pass the matrix itself to compute on the CPU")
-        self._data, self.device, self._block_users = data, device, block_users
+        self.host, self.device, self._block_users = data, device, block_users
         self.shape = (int(data.shape[0]), int(data.shape[1]))
         self._blocks: list[Block] | None = None
 
     def enforced(self, unit: Unit) -> GpuRows:
         if not isinstance(unit, PatternUnit):
             raise TypeError(f"rows on a GPU are 0/1 data, for Interaction(...) or User(...); got {unit!r}")
-        return self._with(sp.csr_array(unit.enforce(self._data)), unit)
+        return self._with(sp.csr_array(unit.enforce(self.host)), unit)
 
     def restricted(self, columns: NDArray[np.int64]) -> GpuRows:
-        return self._with(self._data[:, columns], self.enforced_for)
+        return self._with(self.host[:, columns], self.enforced_for)
 
     def _with(self, data: Any, enforced_for: Unit | None) -> GpuRows:
         other = GpuRows(data, device=self.device, block_users=self._block_users)
@@ -61,68 +63,73 @@ class GpuRows(Rows):
     def blocks(self) -> list[Block]:
         """On the GPU from the first use on."""
         if self._blocks is None:
-            indptr = self._data.indptr.astype(np.int64)
+            indptr = self.host.indptr.astype(np.int64)
             self._blocks = []
             for start in range(0, self.shape[0], self._block_users):
                 part = indptr[start : start + self._block_users + 1]
-                indices = torch.from_numpy(self._data.indices[part[0] : part[-1]].astype(np.int32)).to(self.device)
+                indices = torch.from_numpy(self.host.indices[part[0] : part[-1]].astype(np.int32)).to(self.device)
                 pointers = torch.from_numpy(part - part[0]).to(self.device)
                 self._blocks.append(block_of(pointers, indices, self.shape[1]))
         return self._blocks
 
-    def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> NDArray[np.int64]:
-        if isinstance(query, Product):
-            found: NDArray[np.int64] = self.product(query, options.get("modulus")).cpu().numpy()
-            progress(1.0)
-            return found
-        if isinstance(query, ItemMatrix):
-            return self._matrix(query, progress)
-        if isinstance(query, Popularity):
-            return self._popularity(query)
-        return query.over(self._data, progress, **options)  # one number: not worth the trip
+    def gram(self, weights: NDArray[np.int64], *, modulus: int | None = None, **_: Any) -> GpuGram:
+        """Exact sums over these rows; other options are for processors."""
+        return GpuGram(self, weights, modulus)
 
-    def curator(self) -> type[Curator]:
-        from dpspectral.release.gpu_curator import GpuCurator
-
-        return GpuCurator
-
-    def product(self, query: Product, modulus: int | None = None) -> torch.Tensor:
-        """A·X, on the GPU."""
-        unit, X = query.unit, query.X
-        assert isinstance(unit, PatternUnit)
-        table, shift = unit.table(X), query.rounding.shift
-        sums, share, _ = BinaryGram(self._data, table, modulus=modulus).reach(X.largest_entry, X.longest_column, shift)
-        integers = X.tensor if isinstance(X, GpuIterate) else self._here(X.integers)
-        return gram_product(
-            self.blocks, self._here(table), integers, shift, narrow_sums=sums < NARROW, narrow_shares=share < NARROW
-        )
-
-    def _here(self, array: NDArray[Any]) -> torch.Tensor:
+    def here(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.tensor(array, device=self.device)
 
-    def _popularity(self, query: Popularity) -> NDArray[np.int64]:
-        table = self._here(query.rounding.table)
-        total = torch.zeros(self.shape[1], dtype=torch.int64, device=self.device)
-        for block in self.blocks:
+
+class GpuGram:
+    """Σ_u w(d_u) r_u r_uᵀ on the GPU: `BinaryGram` for rows that lie there, with the same integers."""
+
+    def __init__(self, rows: GpuRows, weights: NDArray[np.int64], modulus: int | None) -> None:
+        self.rows, self.weights, self.n = rows, weights, rows.shape[1]
+        self._host = BinaryGram(rows.host, weights, modulus=modulus)
+
+    def tensor_product(self, X: Iterate, shift: int) -> torch.Tensor:
+        """A·X, which stays there."""
+        integers = X.tensor if isinstance(X, GpuIterate) else self.rows.here(X.integers)
+        return self._multiplied(integers, shift, X.largest_entry, X.longest_column)
+
+    def product(self, X: NDArray[np.signedinteger], shift: int, progress: Progress = silent) -> NDArray[np.int64]:
+        found = self._multiplied(self.rows.here(X), shift, float(np.abs(X).max()), longest_column(X))
+        progress(1.0)
+        numbers: NDArray[np.int64] = found.cpu().numpy()
+        return numbers
+
+    def _multiplied(self, integers: torch.Tensor, shift: int, top: float, column: float) -> torch.Tensor:
+        sums, share, _ = self._host.reach(top, column, shift)
+        return gram_product(
+            self.rows.blocks, self.rows.here(self.weights), integers, shift, narrow_sums=sums < NARROW,
+            narrow_shares=share < NARROW,
+        )  # fmt: skip
+
+    def weight_sum(self) -> int:
+        return self._host.weight_sum()  # one number: not worth the trip
+
+    def column_sums(self) -> NDArray[np.int64]:
+        table = self.rows.here(self.weights)
+        total = torch.zeros(self.n, dtype=torch.int64, device=self.rows.device)
+        for block in self.rows.blocks:
             degrees = block.indptr[1:] - block.indptr[:-1]
             total.index_add_(0, block.indices.long(), torch.repeat_interleave(table[degrees], degrees))
         found: NDArray[np.int64] = total.cpu().numpy()
         return found
 
-    def _matrix(self, query: ItemMatrix, progress: Progress) -> NDArray[np.int64]:
+    def item_matrix(self, progress: Progress = silent) -> NDArray[np.int64]:
         """Rᵀ·diag(W)·R by products of 0/1 matrices with weights in pieces of 20 bits: float64 below 2^53 is exact."""
-        n, table = self.shape[1], query.rounding.table
-        total = torch.zeros((n, n), dtype=torch.int64, device=self.device)
-        weights, piece = self._here(table), (1 << 20) - 1
-        pieces = range(0, max(int(table.max()).bit_length(), 1), 20)
-        for start in range(0, self.shape[0], _DENSE_BLOCK):
-            rows = self._data[start : start + _DENSE_BLOCK]
+        device, host = self.rows.device, self.rows.host
+        total = torch.zeros((self.n, self.n), dtype=torch.int64, device=device)
+        weights, piece = self.rows.here(self.weights), (1 << 20) - 1
+        pieces = range(0, max(int(self.weights.max()).bit_length(), 1), 20)
+        for start in range(0, host.shape[0], _DENSE_BLOCK):
+            rows = host[start : start + _DENSE_BLOCK]
             # Stored entries are the ones; with binarize their values are counts.
-            dense = torch.from_numpy((rows.toarray() != 0).astype(np.float64)).to(self.device)
-            mine = weights[torch.from_numpy(np.diff(rows.indptr).astype(np.int64)).to(self.device)]
+            dense = torch.from_numpy((rows.toarray() != 0).astype(np.float64)).to(device)
+            mine = weights[torch.from_numpy(np.diff(rows.indptr).astype(np.int64)).to(device)]
             for low in pieces:
                 part = ((mine >> low) & piece).to(torch.float64)
                 total += (dense.T @ (dense * part[:, None])).to(torch.int64) << low
-            progress(min(1.0, (start + _DENSE_BLOCK) / self.shape[0]))
-        matrix = total.cpu().numpy()
-        return np.concatenate([np.diag(matrix), matrix[np.triu_indices(n, 1)]])
+            progress(min(1.0, (start + _DENSE_BLOCK) / host.shape[0]))
+        return packed(total.cpu().numpy())

@@ -1,23 +1,20 @@
 """Rows that are not an array in this process: on disk, on the workers of a cluster, on a GPU.
 
-A query over all rows is the sum of the same query over parts of them, in exact integers; so however rows are cut up and
-whoever adds up, the bits are the same. Noise is added once, by the curator.
+A sum over all rows is the sum of sums over parts of them, in exact integers; so however rows are cut up and whoever
+adds up, the bits are the same. Noise is added once, where the total is.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.linalg.operators import Progress, silent
-
-if TYPE_CHECKING:
-    from dpspectral.privacy.units import Unit
-    from dpspectral.release.queries import Query
-    from dpspectral.release.source import Curator
+from dpspectral.privacy.units import Unit
 
 Ints = NDArray[np.int64]
 
@@ -28,24 +25,25 @@ class Rows(ABC):
     shape: tuple[int, int]
     users_private = False  # rows are just the users who occur in a list of pairs: their number is not public
     enforced_for: Unit | None = None  # the unit they have been checked for
+    on_gpu = False  # then `gram(weights, modulus=...)` makes exact sums there
 
     @abstractmethod
     def enforced(self, unit: Unit) -> Rows:
         """The same rows, checked against what the unit assumes and marked so; raises before anything is released."""
 
-    def curator(self) -> type[Curator]:
-        """Who releases sums over such rows."""
-        from dpspectral.release.source import Curator
-
-        return Curator
-
     @abstractmethod
     def restricted(self, columns: NDArray[np.int64]) -> Rows:
         """Some of the columns only (increasing positions)."""
 
+
+class PartedRows(Rows):
+    """Rows in parts, each of which is a matrix when it is looked at."""
+
+    threads: int | None = None  # that work on a part may use; None: whatever it likes
+
     @abstractmethod
-    def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> Ints:
-        """The query's sum over all rows."""
+    def total(self, work: Callable[[Any], Ints], progress: Progress = silent) -> Ints:
+        """The sum of work(part) over all parts."""
 
 
 def checked(data: Any, unit: Unit) -> Any:

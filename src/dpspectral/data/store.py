@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +24,9 @@ from dpspectral.core import checks
 from dpspectral.core.files import write_text
 from dpspectral.core.jit import jit
 from dpspectral.data import identity
-from dpspectral.data.rows import Rows
+from dpspectral.data.rows import PartedRows
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.units import PatternUnit, Unit
-from dpspectral.release.queries import Query
 
 BLOCK = 1 << 24  # entries of a block, unless one user has more
 _BUCKETS = 256
@@ -36,7 +35,7 @@ Batches = Iterable[tuple[Any, Any]]  # identifiers of users and positions of the
 
 
 @dataclass(frozen=True)
-class Store(Rows):
+class Store(PartedRows):
     """0/1 rows in a folder. Made by `Store.write` or `Store.from_pairs`, opened by `Store.open`."""
 
     folder: Path
@@ -139,10 +138,10 @@ class Store(Rows):
         return replace(self, columns=columns if self.columns is None else self.columns[columns],
                        shape=(self.shape[0], len(columns)))  # fmt: skip
 
-    def evaluate(self, query: Query, progress: Progress = silent, **options: Any) -> NDArray[np.int64]:
+    def total(self, work: Callable[[Any], NDArray[np.int64]], progress: Progress = silent) -> NDArray[np.int64]:
         total: NDArray[np.int64] | None = None
         for number, part in enumerate(self.parts()):
-            found = query.over(part, silent, **options)
+            found = work(part)
             total = found if total is None else np.add(total, found, out=total)
             progress((number + 1) / len(self.blocks))
         if total is None:

@@ -22,12 +22,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpspectral.linalg import kernels
+from dpspectral.linalg.triangle import packed
 
 Ints = NDArray[np.signedinteger]
 Progress = Callable[[float], None]  # called with the finished fraction of one product
 
 _TILE = 64  # columns at a time: X and Y tiles stay in the cache
 _BLOCK_BYTES = 1 << 22
+_MATRIX_BLOCK = 4096  # rows at a time in the item-item matrix
 NARROW = 2.0**31 - 1  # what is below fits 32 bits
 
 
@@ -82,7 +84,8 @@ def _in_threads(
             raise
 
 
-def _longest_column(X: Ints) -> float:
+def longest_column(X: Ints) -> float:
+    """Its norm."""
     return float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
 
 
@@ -121,7 +124,7 @@ class BinaryGram:
 
         Modulo 2^b the low bits of the result are enough.
         """
-        sums, _, result = self.reach(float(np.abs(X).max()), _longest_column(X), shift)
+        sums, _, result = self.reach(float(np.abs(X).max()), longest_column(X), shift)
         narrow = result < NARROW if self.modulus is None else self.modulus <= 32
         return np.int32 if sums < NARROW else np.int64, np.int32 if narrow else np.int64
 
@@ -176,6 +179,21 @@ class BinaryGram:
         for block in row_blocks(self.rows.shape[0], self.block_rows):
             kernels.column_sums(*self._pattern(*block), self.weights, total)
         return total
+
+    def item_matrix(self, progress: Progress = silent) -> NDArray[np.int64]:
+        """Σ_u W_{d_u} r_u r_uᵀ as the numbers of `triangle.packed`."""
+        matrix = np.zeros((self.n, self.n), dtype=np.int64)
+        blocks = row_blocks(self.rows.shape[0], _MATRIX_BLOCK)
+        for number, (start, stop) in enumerate(blocks):
+            part = sp.csr_array(self.rows[start:stop])
+            degrees = np.diff(part.indptr)
+            ones = sp.csr_array((np.ones(part.nnz, dtype=np.int64), part.indices, part.indptr), shape=part.shape)
+            weighted = sp.csr_array(
+                (np.repeat(self.weights[degrees], degrees), part.indices, part.indptr), shape=part.shape
+            )
+            matrix += (ones.T @ weighted).toarray()
+            progress((number + 1) / len(blocks))
+        return packed(matrix)
 
     def weight_sum(self) -> int:
         """Σ_u W_{d_u}."""
@@ -235,7 +253,7 @@ class RowGram:
         return total
 
     def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
-        projection = 2.0**self.bits * _longest_column(X)
+        projection = 2.0**self.bits * longest_column(X)
         _check_width(projection, "a row's product")
         if self.modulus is None:
             _check_width(self.rows.shape[0] * 2.0**self.bits * (projection * 2.0**-shift + 1), "the product")

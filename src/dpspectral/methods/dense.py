@@ -12,34 +12,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
 from dpspectral.core.resources import check_memory
-from dpspectral.data.rows import Rows
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.krylov import leading_eigenpairs
-from dpspectral.linalg.operators import BinaryGram
 from dpspectral.methods.call import call_facts
 from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue, choose
 from dpspectral.methods.power import Result, catalogue_releases, check_catalogue, warn_large_delta
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Account, Release, Run, opened
+from dpspectral.privacy.ledger import Account, Run, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.units import Interaction, PatternUnit
-from dpspectral.release.queries import ItemMatrix
-from dpspectral.release.source import Curator, Source, as_source
-from dpspectral.release.symmetric_noise import SymmetricNoise, row_norm_bound
+from dpspectral.release.item_matrix import ReleasedMatrix, grid_bits
+from dpspectral.release.source import Source, as_source
 
 Reals = NDArray[np.float64]
 Progress = Callable[[str, float], None]  # what is being done, finished fraction
 
 MAX_BYTES = 2 * 2**30
 _PEAK = 3.2  # memory while sizes are compared, in units of the matrix of the largest one
-_GRID_BITS = 16  # of the eigensolver's blocks, where the noise leaves room for it
 _SHRINK = 0.84  # ratio of neighbouring catalogue sizes that are compared after the release
 _ENOUGH, _USER_ENOUGH = 0.999, 0.98  # of the best score: then the larger catalogue is taken
 _ROUGH, _FINE = 2e-4, 1e-4  # residuals while comparing, and in the end
@@ -109,7 +105,7 @@ def dense_release(
     check_catalogue(catalogue, source)
     rank = checks.integer("rank", rank, low=1, high=source.n)
     asked = source.n if catalogue is None else catalogue.items or 0
-    if storage == "stored" and 8 * asked**2 > max_bytes:
+    if (storage == "stored" or not source.products) and 8 * asked**2 > max_bytes:
         raise MemoryError(
             f"the matrix of {asked} items takes {8 * asked**2 / 2**30:.1f} GiB, more than max_bytes={max_bytes}; "
             'raise max_bytes, pass catalogue=PrivateCatalogue(), or storage="lazy"'
@@ -146,18 +142,14 @@ def _release(
     found = None
     if catalogue is not None:
         trial = unit.with_floor(unit.floor or 1).dense_rounding(source.n, source.shares)  # refuse before it is paid for
-        _grid_bits(source.n, check_sigma(trial.sensitivity / (mu * math.sqrt(1 - catalogue.share))))
+        grid_bits(source.n, check_sigma(trial.sensitivity / (mu * math.sqrt(1 - catalogue.share))))
         largest = None if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
         chosen = choose(
             source, catalogue, rank, mu=mu, ledger=ledger, method="dense", releases=NOISE_RELEASES, largest=largest,
             users=users,
         )  # fmt: skip
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
-    matrix = (
-        _NoisyMatrix(source, mu, ledger, storage, max_bytes, tell)
-        if _alone(source)
-        else _KnownMatrix(source, mu, ledger, tell)
-    )
+    matrix = source.item_matrix(mu, ledger, storage=storage, max_bytes=max_bytes, progress=tell)
     automatic = catalogue is not None and catalogue.items is None
     sizes = catalogue_sizes(matrix.n, rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(unit, Interaction) else _USER_ENOUGH
@@ -186,88 +178,13 @@ def check_matrix_fits(
     if catalogue is not None:
         largest = size if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
         size = catalogue.items or min(size, largest)
-    if not _alone(source) or storage == "stored" or (storage == "auto" and 8 * size**2 <= max_bytes):
+    if not source.products or storage == "stored" or (storage == "auto" and 8 * size**2 <= max_bytes):
         check_memory(
             int(_PEAK * 8 * size**2),
             f"the dense release of up to {size} items",
             'Pass a smaller max_bytes (--max-bytes), which keeps fewer items; or method="power" (--method power); or '
             'dense_release(..., storage="lazy")',
         )
-
-
-def _alone(source: Source) -> TypeGuard[Curator]:
-    """Whether one holder keeps the matrix to itself; otherwise it is a sum that everybody sees, and always stored."""
-    return isinstance(source, Curator) and source.shares == 1 and not isinstance(source.data, Rows)
-
-
-class _NoisyMatrix:
-    """The released integer matrix M = A + N, as exact products."""
-
-    def __init__(
-        self, source: Curator, mu: float, ledger: Account, storage: str, max_bytes: int, tell: Progress
-    ) -> None:
-        unit = source.unit
-        assert isinstance(unit, PatternUnit)
-        self.n = source.n
-        rounding = unit.dense_rounding(self.n)
-        sigma = check_sigma(rounding.sensitivity / mu)
-        self.scale = rounding.scale
-        self.noise_std = float(sigma * rounding.scale / math.sqrt(2))
-        self.gram = BinaryGram(source.data, rounding.table, threads=source.threads)
-        self.bits = _grid_bits(self.n, sigma * source.noise.scale)
-        stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
-        what = f"item-item matrix, {self.n} x {self.n}"
-        entry = Release(what, unit.relation, rounding.sensitivity, sigma, rounding.scale, source.noise.private)
-        ledger.charge(entry)
-        keyed = source.noise.keyed()  # not before the charge
-        self.noise = SymmetricNoise(self.n, sigma, keyed, stored=stored, progress=lambda part: tell("noise", part))
-        self.storage = "stored" if self.noise.stored else "lazy"
-
-    def part(self, keep: NDArray[np.int64] | None) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-        """V ↦ M[keep, keep]·V."""
-        noise = self.noise.part(keep)
-
-        def product(V: NDArray[np.int64]) -> NDArray[np.int64]:
-            whole = V
-            if keep is not None:
-                whole = np.zeros((self.n, V.shape[1]), dtype=np.int64)
-                whole[keep] = V
-            exact = self.gram.product(whole, 0)
-            exact = exact if keep is None else exact[keep]
-            exact += noise(V.astype(np.float64)).astype(np.int64)
-            return exact
-
-        return product
-
-
-class _KnownMatrix:
-    """The released matrix as a sum that everybody sees: what is computed from it need not be exact."""
-
-    bits, storage = _GRID_BITS, "stored"
-
-    def __init__(self, source: Source, mu: float, ledger: Account, tell: Progress) -> None:
-        self.n = source.n
-        query = ItemMatrix(source.unit, self.n, shares=source.shares)
-        what = f"item-item matrix, {self.n} x {self.n}"
-        found = source.release(query, mu, ledger, what, lambda part: tell("sum", part))
-        self.scale = found.scale
-        self.noise_std = found.sigma * found.scale / math.sqrt(2)
-        self._matrix = query.symmetric(found.integers)
-
-    def part(self, keep: NDArray[np.int64] | None) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
-        matrix = self._matrix if keep is None else self._matrix[np.ix_(keep, keep)]
-        return lambda V: np.rint(matrix @ V.astype(np.float64)).astype(np.int64)
-
-
-def _grid_bits(n: int, sigma: float) -> int:
-    """The finest grid (up to 2^−16) on which N·V stays below 2^53: from n and σ alone, since it shapes the result.
-
-    (A number of rows would be a fact about the data. Whether A·V stays below 2^62 is checked by the product itself.)
-    """
-    room = 51 - math.log2(row_norm_bound(n, sigma))
-    if room < 8:
-        raise OverflowError(f"noise of {sigma:.3g} integer steps is too large for exact products: give more budget")
-    return min(_GRID_BITS, math.floor(room))
 
 
 def catalogue_sizes(n: int, rank: int) -> list[int]:
@@ -278,7 +195,7 @@ def catalogue_sizes(n: int, rank: int) -> list[int]:
 
 
 def _leading(
-    matrix: _NoisyMatrix | _KnownMatrix,
+    matrix: ReleasedMatrix,
     rank: int,
     sizes: list[int],
     enough: float,

@@ -17,7 +17,6 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
-from dpspectral.release.moments import private_count
 from dpspectral.release.source import Curator, restarted
 
 _COUNT_SHARE = 0.01  # of μ², for the number of rows where it is neither public nor declared
@@ -65,11 +64,9 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         """The number of rows (declared, public under the unit, or released), and the share of μ² it took."""
         if self.n_samples is not None:
             return self.n_samples, 0.0
-        rows = int(source.data.shape[0])
         if isinstance(source.unit, Interaction) or source.unit.neighbours == "replace":
-            return rows, 0.0
-        mu = budget.mu * math.sqrt(_COUNT_SHARE)
-        return private_count(rows, source.unit.relation, mu, ledger, source.noise), _COUNT_SHARE
+            return int(source.data.shape[0]), 0.0
+        return source.row_count(budget.mu * math.sqrt(_COUNT_SHARE), ledger), _COUNT_SHARE
 
     def _iterate(self, source: Curator, mu: float, ledger: Account) -> Result:
         return run(

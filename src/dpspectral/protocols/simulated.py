@@ -12,6 +12,7 @@ laws). Where that is above 10⁻⁹, all m shares are drawn.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,13 @@ from numpy.typing import NDArray
 from dpspectral.core import checks
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.ledger import Account, charged
-from dpspectral.privacy.noise import Noise, NotPrivate
+from dpspectral.privacy.noise import Bytes, KeyedNoise, Noise, NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.question import Shares
 from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.release.answer import Answer, released
 from dpspectral.release.queries import Product, Query
-from dpspectral.release.source import Answer, Curator, restarted
+from dpspectral.release.source import Curator, restarted
 
 _NEGLIGIBLE = 1e-9
 
@@ -74,13 +76,28 @@ class SimulatedSum(Curator):
         if isinstance(query, Product) and self.centre is not None:
             raise ValueError("a centre is subtracted by a curator only")
         entry = query.entry(f"{what} (simulated parties)", mu, self.noise.private)
-        with charged(ledger, entry):
-            total = query.evaluate(self.data, progress, **self._options)
         share = entry.sigma * math.sqrt(self._variance)
-        query.add_noise(
-            total, lambda deviation, count: sum_of_shares(self.noise, deviation, self.survivors, count), share
-        )
-        return Answer(total, query.scale, share * math.sqrt(self.survivors))
+        noise = _SharedNoise(self.noise, self.survivors)
+        found = released(query, self.data, noise, share, charged(ledger, entry), progress, **self._options)
+        return Answer(found.integers, found.scale, share * math.sqrt(self.survivors))
+
+
+class _SharedNoise:
+    """Noise that is the sum of so many parties' shares."""
+
+    scale = 1.0
+
+    def __init__(self, noise: Noise, parties: int) -> None:
+        self._noise, self._parties, self.private = noise, parties, noise.private
+
+    def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        return sum_of_shares(self._noise, sigma, self._parties, math.prod(shape)).reshape(shape)
+
+    def streams(self) -> Iterator[Bytes]:
+        return self._noise.streams()
+
+    def keyed(self) -> KeyedNoise:
+        raise TypeError("noise in shares cannot be made again from one key")
 
 
 def sum_of_shares(noise: Noise, deviation: float, parties: int, count: int) -> NDArray[np.int64]:

@@ -15,8 +15,10 @@ from dpspectral.linalg.gpu_algebra import GpuAlgebra
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.gpu_noise import Bits
 from dpspectral.privacy.ledger import Account, charged
+from dpspectral.privacy.units import PatternUnit
+from dpspectral.release.answer import Answer
 from dpspectral.release.queries import Product, Query
-from dpspectral.release.source import Answer, Curator
+from dpspectral.release.source import Curator
 
 
 class GpuAnswer(Answer):
@@ -34,12 +36,14 @@ class GpuCurator(Curator):
         super().__init__(data, unit, **options)
         self.algebra = GpuAlgebra(data.device)
 
-    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Any:
         if not isinstance(query, Product):
             return super().release(query, mu, ledger, what, progress)
         entry = query.entry(what, mu, self.noise.private)
         with charged(ledger, entry):
-            total = self.data.product(query)  # begun, not finished
+            assert isinstance(query.unit, PatternUnit)
+            gram = self.data.gram(query.unit.table(query.X))
+            total = gram.tensor_product(query.X, query.rounding.shift)  # begun, not finished
             bits = Bits(self.noise, total.numel(), self.data.device)
             try:
                 if total.is_cuda:

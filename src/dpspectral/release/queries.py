@@ -12,19 +12,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpspectral.data.rows import Rows
-from dpspectral.linalg import kernels
+from dpspectral.data.rows import PartedRows, Rows
+from dpspectral.linalg import kernels, triangle
 from dpspectral.linalg.blas import one_thread_if_small
-from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, row_blocks, silent
+from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, silent
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.privacy.noise import check_sigma
+from dpspectral.privacy.noise import Noise, check_sigma
 from dpspectral.privacy.release import Release
 from dpspectral.privacy.units import (
     ROUNDING_LOSS,
@@ -40,16 +39,24 @@ from dpspectral.privacy.units import (
     finer_tally,
     uneven,
 )
+from dpspectral.release.answer import Answer
 
 Ints = NDArray[np.int64]
-_BLOCK = 4096
+
+
+def gram(rows: Any, weights: Ints, **options: Any) -> BinaryGram:
+    """Exact sums over 0/1 rows, wherever they lie."""
+    if isinstance(rows, Rows) and rows.on_gpu:
+        found: BinaryGram = rows.gram(weights, **options)  # type: ignore[attr-defined]
+        return found
+    return BinaryGram(rows, weights, **options)
 
 
 def operator(rows: Any, unit: Unit, X: Iterate, centre: NDArray[np.float64] | None = None, **options: Any) -> Operator:
     """The exact product that goes with a unit."""
     match unit:
         case PatternUnit():
-            return BinaryGram(rows, unit.table(X), **options)
+            return gram(rows, unit.table(X), **options)
         case BoundedRows():
             assert unit.norm is not None
             return RowGram(rows, unit.norm, l1=unit.l1_ratio, bits=ROW_BITS, centre=centre, **options)
@@ -89,13 +96,19 @@ class Query(ABC):
 
         With `modulus=b` it is right modulo 2^b and never refused because of the rows: for parties.
         """
-        if isinstance(rows, Rows):
-            return rows.evaluate(self, progress, **options)
+        if isinstance(rows, PartedRows):
+            options |= {} if rows.threads is None else {"threads": rows.threads}
+            return rows.total(partial(self.over, progress=silent, **options), progress)
         return self.over(rows, progress, **options)
 
     @abstractmethod
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        """The same, for rows in memory."""
+        """The same, for rows in one piece."""
+
+    def noisy(self, exact: Ints, noise: Noise, sigma: float) -> Answer:
+        """The sum with noise; the exact one is gone."""
+        self.add_noise(exact, lambda deviation, count: noise.rounded_gaussian(deviation, (count,)), sigma)
+        return Answer(exact, self.scale, sigma)
 
     def entry(self, what: str, mu: float, private: bool = True) -> Release:
         """What a ledger is told before the sum is released with noise to match μ."""
@@ -193,7 +206,7 @@ class Popularity(_ByDegree):
         return (self.n,)
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        return BinaryGram(rows, self.rounding.table, modulus=options.get("modulus")).column_sums()
+        return gram(rows, self.rounding.table, modulus=options.get("modulus")).column_sums()
 
 
 class _Total(_ByDegree):
@@ -204,7 +217,7 @@ class _Total(_ByDegree):
         return (1,)
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        return np.array([BinaryGram(rows, self.rounding.table, modulus=options.get("modulus")).weight_sum()])
+        return np.array([gram(rows, self.rounding.table, modulus=options.get("modulus")).weight_sum()])
 
 
 class RootDegrees(_Total):
@@ -264,8 +277,35 @@ class RowSum(Query):
         return np.append(total, np.int64(rows.shape[0] << ROW_BITS)) if self.counted else total
 
 
+@dataclass(frozen=True)
+class RowCount(Query):
+    """How many rows there are. One row more or less moves it by 1."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (1,)
+
+    @property
+    def sensitivity(self) -> float:
+        return 1.0
+
+    @property
+    def scale(self) -> float:
+        return 1.0
+
+    def largest(self, users: int) -> float:
+        return float(users)
+
+    def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
+        return np.array([rows.shape[0]], dtype=np.int64)
+
+
 class ItemMatrix(_ByDegree):
-    """The matrix A of n items itself: its diagonal, then what lies above it, row by row. Noise: methods/dense.py."""
+    """The matrix A of n items itself, as the numbers of `triangle.packed`.
+
+    One number per i ≤ j, of deviation σ on the diagonal and σ/√2 off it, so that an update C counts
+    Σ_i C_ii²/σ² + Σ_{i<j} C_ij²/(σ²/2) = ‖C‖_F²/σ² (docs/proofs/dense.md).
+    """
 
     @cached_property
     def rounding(self) -> DenseRounding:
@@ -273,30 +313,11 @@ class ItemMatrix(_ByDegree):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return (self.n * (self.n + 1) // 2,)
+        return (triangle.size(self.n),)
 
     @property
     def deviations(self) -> list[tuple[int, float]]:
         return [(self.n, 1.0), (self.n * (self.n - 1) // 2, math.sqrt(0.5))]
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        matrix = np.zeros((self.n, self.n), dtype=np.int64)
-        blocks = row_blocks(rows.shape[0], _BLOCK)
-        for number, (start, stop) in enumerate(blocks):
-            part = sp.csr_array(rows[start:stop])
-            degrees = np.diff(part.indptr)
-            ones = sp.csr_array((np.ones(part.nnz, dtype=np.int64), part.indices, part.indptr), shape=part.shape)
-            weighted = sp.csr_array(
-                (np.repeat(self.rounding.table[degrees], degrees), part.indices, part.indptr), shape=part.shape
-            )
-            matrix += (ones.T @ weighted).toarray()
-            progress((number + 1) / len(blocks))
-        return np.concatenate([np.diag(matrix), matrix[np.triu_indices(self.n, 1)]])
-
-    def symmetric(self, numbers: NDArray[Any]) -> NDArray[np.float64]:
-        """The matrix of such numbers."""
-        matrix = np.zeros((self.n, self.n))
-        matrix[np.triu_indices(self.n, 1)] = numbers[self.n :]
-        matrix += matrix.T
-        np.fill_diagonal(matrix, numbers[: self.n])
-        return matrix
+        return gram(rows, self.rounding.table, modulus=options.get("modulus")).item_matrix(progress)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,19 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Account, charged
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
-from dpspectral.release.queries import Popularity, Product, Query, RootDegrees, RowSum, Users, operator
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A released noisy product: integers, what one step is worth, and the noise in those steps."""
-
-    integers: NDArray[np.int64]
-    scale: float
-    sigma: float
-
-    @property
-    def values(self) -> NDArray[np.float64]:
-        real: NDArray[np.float64] = self.integers * np.float64(self.scale)
-        return real
+from dpspectral.release.answer import Answer, released
+from dpspectral.release.item_matrix import ItemProducts, KnownMatrix, ReleasedMatrix
+from dpspectral.release.queries import (
+    ItemMatrix,
+    Popularity,
+    Product,
+    Query,
+    RootDegrees,
+    RowCount,
+    RowSum,
+    Users,
+    operator,
+)
 
 
 class Source(ABC):
@@ -112,6 +111,25 @@ class Source(ABC):
         query = Users(self.unit, self.n, shares=self.shares)
         return max(1, round(float(self.release(query, mu, ledger, "number of users").values[0])))
 
+    def row_count(self, mu: float, ledger: Account) -> int:
+        """How many rows there are, with noise; at least 1."""
+        return max(
+            1, int(self.release(RowCount(self.unit, shares=self.shares), mu, ledger, "number of rows").integers[0])
+        )
+
+    def item_matrix(
+        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Callable[[str, float], None]
+    ) -> ReleasedMatrix:
+        """The item-item matrix with noise. `storage` and `max_bytes` as in `dense_release`, where there is a choice."""
+        query = ItemMatrix(self.unit, self.n, shares=self.shares)
+        found = self.release(query, mu, ledger, _matrix_words(self.n), lambda part: progress("sum", part))
+        return KnownMatrix(found, self.n)
+
+    @property
+    def products(self) -> bool:
+        """Whether the item-item matrix can be multiplied without being formed."""
+        return False
+
     def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         """The mean of the clipped rows, and their number (declared, public, or noisy)."""
         unit = self.unit
@@ -136,6 +154,10 @@ def float_operator(data: Any, unit: Unit) -> FloatOperator:
             assert unit.norm is not None
             return FloatRows(rows, unit.norm, unit.l1_ratio * unit.norm)
     return FloatMatrix(rows)
+
+
+def _matrix_words(n: int) -> str:
+    return f"item-item matrix, {n} x {n}"
 
 
 def chosen_noise(noise: NotPrivate | None) -> Noise:
@@ -202,19 +224,26 @@ class Curator(Source):
         """The exact product that goes with the unit."""
         return operator(self.data, self.unit, X, self.centre, **self._options)
 
-    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
+    def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Any:
         if isinstance(query, Product) and self.centre is not None:
             query = replace(query, centre=self.centre)
         entry = query.entry(what, mu, self.noise.private)
-        with charged(ledger, entry):
-            total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
-        if query.deviations == [(total.size, 1.0)]:
-            total += self.noise.rounded_gaussian(entry.sigma, total.shape)
-        else:
-            query.add_noise(
-                total, lambda deviation, count: self.noise.rounded_gaussian(deviation, (count,)), entry.sigma
-            )
-        return Answer(total, query.scale, entry.sigma)
+        charge = charged(ledger, entry)
+        return released(query, self.data, self.noise, entry.sigma, charge, _in_twentieths(progress), **self._options)
+
+    def item_matrix(
+        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Callable[[str, float], None]
+    ) -> ReleasedMatrix:
+        if not self.products:
+            return super().item_matrix(mu, ledger, storage=storage, max_bytes=max_bytes, progress=progress)
+        stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
+        query = ItemProducts(self.unit, self.n, stored, lambda part: progress("noise", part))
+        found: ReleasedMatrix = self.release(query, mu, ledger, _matrix_words(self.n))
+        return found
+
+    @property
+    def products(self) -> bool:
+        return self.shares == 1 and not isinstance(self.data, Rows)
 
     def restricted(self, columns: NDArray[np.int64]) -> Curator:
         part = copy.copy(self)
@@ -227,10 +256,17 @@ class Curator(Source):
 def as_source(data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None) -> Source:
     """A source as it is, or a curator of the data."""
     if not isinstance(data, Source):
-        kind = data.curator() if isinstance(data, Rows) else Curator
-        return kind(data, unit, noise=restarted(noise), threads=threads)
+        return _curator(data)(data, unit, noise=restarted(noise), threads=threads)
     if noise is not None:
         raise ValueError("noise belongs to the source: pass it where the source is made")
     if unit != data.unit:
         raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
     return data
+
+
+def _curator(data: Any) -> type[Curator]:
+    if isinstance(data, Rows) and data.on_gpu:
+        from dpspectral.release.gpu_curator import GpuCurator  # needs torch
+
+        return GpuCurator
+    return Curator

@@ -150,7 +150,7 @@ class PolicyParty(Party):
         except ValueError as error:
             raise NotAllowed(f"unit or items: {error}") from error
 
-    def _charge(self, asked: Question, release: Release) -> int:
+    def charge(self, asked: Question, release: Release) -> int:
         """All questions of a run together stay within the policy, however many there are."""
         limit = min(self.policy.budget.mu, asked.budget.mu)
         run = getattr(asked.setup, "run", b"").hex()

@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from dpspectral.core.digest import digest as digest
+
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 SEAL_BYTES = 28  # what sealing adds: nonce and tag
@@ -76,9 +78,3 @@ def signed(public: bytes, signature: bytes, content: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def digest(content: bytes) -> bytes:
-    made = hashes.Hash(hashes.SHA256())
-    made.update(content)
-    return made.finalize()

@@ -17,8 +17,9 @@ from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.units import Interaction, Unit
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question, Shares
+from dpspectral.release.answer import Answer
 from dpspectral.release.queries import Query
-from dpspectral.release.source import Answer, Source
+from dpspectral.release.source import Source
 
 _MARGIN = 12  # standard deviations of a noisy count
 

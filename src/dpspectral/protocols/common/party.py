@@ -26,6 +26,7 @@ from dpspectral.privacy.ledger import Account, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit, SymmetricUpdate, Unit
 from dpspectral.protocols.common.question import Question, Shares, decode
+from dpspectral.release.answer import released
 from dpspectral.release.source import chosen_noise, restarted
 
 
@@ -75,22 +76,16 @@ class Party:
         asked = decode(question, setup)
         self._agree(asked)
         bits = asked.bits
-        receipt = self._charge(asked, replace(asked.release, private=self.noise.private))
-        try:  # charged first: where that is refused, nothing has been computed that a traceback could hold
-            total = asked.query.evaluate(self._rows(asked.columns), threads=1, modulus=bits).reshape(-1)
-        except BaseException:
-            self.withdraw(receipt)
-            raise
-        asked.query.add_noise(total, self._share, asked.share_deviation)
-        return total, bits, receipt
+        charge = _Charge(self, asked)
+        rows = self._rows(asked.columns)
+        found = released(asked.query, rows, self.noise, asked.share_deviation, charge, threads=1, modulus=bits)
+        return found.integers.reshape(-1), bits, charge.receipt
 
-    def _charge(self, asked: Question, release: Release) -> int:
+    def charge(self, asked: Question, release: Release) -> int:
+        """Write it down before its answer exists; returns the receipt."""
         if self.ledger is None:
             self.ledger = Ledger(asked.budget)
         return self.ledger.charge(release)
-
-    def _share(self, deviation: float, count: int) -> NDArray[np.int64]:
-        return self.noise.rounded_gaussian(deviation, (count,))
 
     def release(self, receipt: object) -> None:
         """The answer is being opened, with this party's help. It has been charged."""
@@ -131,6 +126,21 @@ def _enforced(data: Any, unit: Unit) -> Any:
     if not isinstance(data, Rows) and len(shape) == 2 and shape[0] == 0 < shape[1]:
         return sp.csr_array(shape) if sp.issparse(data) else np.zeros(shape)
     return checked(data, unit)
+
+
+class _Charge:
+    """A party's own charge for one answer: taken back where the answer cannot be computed."""
+
+    def __init__(self, party: Party, asked: Question) -> None:
+        self._party, self._asked, self.receipt = party, asked, -1
+
+    def __enter__(self) -> None:
+        release = replace(self._asked.release, private=self._party.noise.private)
+        self.receipt = self._party.charge(self._asked, release)
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed is not None:
+            self._party.withdraw(self.receipt)
 
 
 def split(data: Any, unit: Unit, parties: int, noise: NotPrivate | None = None) -> list[Party]:

@@ -1,0 +1,37 @@
+"""A symmetric matrix as the numbers that determine it: its diagonal, then what lies above it, row by row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def size(n: int) -> int:
+    return n * (n + 1) // 2
+
+
+def packed(matrix: NDArray[Any]) -> NDArray[Any]:
+    """The numbers of a symmetric matrix; what lies below the diagonal is not looked at."""
+    n = len(matrix)
+    numbers = np.empty(size(n), dtype=matrix.dtype)
+    numbers[:n] = np.diagonal(matrix)
+    start = n
+    for i in range(n - 1):
+        numbers[start : start + n - 1 - i] = matrix[i, i + 1 :]
+        start += n - 1 - i
+    return numbers
+
+
+def unpacked(numbers: NDArray[Any], n: int) -> NDArray[np.float64]:
+    """The matrix of such numbers, in floating point."""
+    matrix = np.empty((n, n))
+    start = n
+    for i in range(n):
+        matrix[i, i] = numbers[i]
+        row = numbers[start : start + n - 1 - i]
+        matrix[i, i + 1 :] = row
+        matrix[i + 1 :, i] = row
+        start += n - 1 - i
+    return matrix
