@@ -155,7 +155,7 @@ def restarted(noise: NotPrivate | None) -> NotPrivate | None:
     return noise.restarted() if isinstance(noise, NotPrivate) else noise
 
 
-def _in_twentieths(progress: Progress) -> Progress:
+def in_twentieths(progress: Progress) -> Progress:
     """Reports 1/20, 2/20, … 1, each once: exact fractions would tell how many rows there are."""
     told = 0
 
@@ -207,7 +207,7 @@ class Curator(Source):
             query = replace(query, centre=self.centre)
         entry = query.entry(what, mu, self.noise.private)
         with charged(ledger, entry):
-            total = query.evaluate(self.data, _in_twentieths(progress), **self._options)
+            total = query.evaluate(self.data, in_twentieths(progress), **self._options)
         if query.deviations == [(total.size, 1.0)]:
             total += self.noise.rounded_gaussian(entry.sigma, total.shape)
         else:

@@ -25,7 +25,7 @@ from dpspectral.privacy.ledger import Account, charged
 from dpspectral.privacy.noise import Noise, NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.queries import Product, Query
-from dpspectral.source import Answer, Curator, restarted
+from dpspectral.source import Answer, Curator, in_twentieths, restarted
 
 _NEGLIGIBLE = 1e-9
 
@@ -75,7 +75,7 @@ class SimulatedSum(Curator):
             raise ValueError("a centre is subtracted by a curator only")
         entry = query.entry(f"{what} (simulated parties)", mu, self.noise.private)
         with charged(ledger, entry):
-            total = query.evaluate(self.data, progress, **self._options)
+            total = query.evaluate(self.data, in_twentieths(progress), **self._options)
         share = entry.sigma * math.sqrt(self._variance)
         query.add_noise(
             total, lambda deviation, count: sum_of_shares(self.noise, deviation, self.survivors, count), share

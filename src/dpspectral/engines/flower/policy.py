@@ -117,10 +117,10 @@ class Policy:
 
     def party(self, noise: NotPrivate | None = None) -> PolicyParty:
         """The party with its rows and its ledger."""
-        table = datasets.load(self.folder / self.data, items=str(self.items_file), **self.reading)
+        rows = datasets.load_rows(self.folder / self.data, str(self.items_file), **self.reading)
         if not self.ledger_file.exists():
             raise PolicyError(f"there is no ledger {self.ledger_file}: dpspectral ledger create {self.ledger_file} ...")
-        return PolicyParty(table.matrix, self, Ledger.open(self.ledger_file), noise)
+        return PolicyParty(rows, self, Ledger.open(self.ledger_file), noise)
 
 
 class PolicyParty(Party):
