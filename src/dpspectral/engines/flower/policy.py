@@ -8,7 +8,7 @@ ledger = "party.ledger"         # made by `dpspectral ledger create`: the total 
 [allow]
 unit = "interaction"            # or "user", "rows" (then row_norm)
 floor = 20                      # leave it out to let released figures choose it (interaction)
-epsilon = 5.0                   # most that one run may spend
+epsilon = 5.0                   # most that one run may spend, all its questions together
 delta = 1e-8
 parties = 3                     # at least
 collusion = 1                   # at least
