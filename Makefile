@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint docs bench clean
+# A worker per core: more threads only get in each other's way.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+.PHONY: demo test test-all lint docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dpspectral demo --out demo-report
 
-test: $(VENV)/.installed-test lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal  # a worker per core: more threads only get in each other's way
+test: $(VENV)/.installed-test lint  # a few minutes: at least one test of every claim
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.installed-test lint  # also kills, exhaustive searches, audits, real data, pages and deployment scripts
+	$(PYTEST)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks docs

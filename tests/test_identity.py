@@ -1,5 +1,6 @@
 """One canonical text for an identifier: the same person in every type, never two people in one."""
 
+import enum
 import re
 import uuid
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -222,3 +223,18 @@ def test_buckets_are_spread_evenly():
 def test_errors_name_what_is_meant():
     with pytest.raises(IdentityError, match=re.escape("item in row 0 is empty; identifiers are whole numbers, text")):
         distinct([""], "item")
+
+
+def test_a_subclass_of_text_is_the_text_and_not_what_it_calls_itself():
+    class Who(str, enum.Enum):  # noqa: UP042 (its __str__ is the point)
+        ANN = "7"
+
+    assert texts([Who.ANN, "7", 7]) == ["7"] * 3
+
+
+def test_arrow_arrays_keep_their_zones_and_types():
+    pa = pytest.importorskip("pyarrow")
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    assert texts(pa.array([noon], pa.timestamp("s", "UTC"))) == texts([noon])
+    assert texts(pa.chunked_array([[7], [8]])) == ["7", "8"]
+    assert texts(pa.array(["7"]).dictionary_encode()) == ["7"]

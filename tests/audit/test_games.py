@@ -83,9 +83,10 @@ def test_no_pair_is_further_apart_than_claimed(name, floor):
     assert 0.5 * attack.claimed < max(apart) <= attack.claimed * (1 + 1e-9)
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    "name", [name if name == "power method" else pytest.param(name, marks=pytest.mark.slow) for name in ATTACKS]
+)
 def test_attacks_come_close_and_not_beyond(name):
     """≥ 70% of the claimed ε with 99.9% confidence (expected: 85%, standard deviation 2%)."""
     found = audit(ATTACKS[name](budget=BUDGET), 1300, processes=0)
@@ -159,14 +160,18 @@ def own_share_not_subtracted(monkeypatch):
     return Server(budget=BUDGET, parties=3)
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("plant", "games"),
-    [(weaker_noise, 1400), (index_off_by_one, 400), (floor_ignored, 400), (share_missing, 1000),
-     (own_share_not_subtracted, 2600)],
+    [
+        (weaker_noise, 1400),
+        (index_off_by_one, 400),
+        (floor_ignored, 400),
+        pytest.param(share_missing, 1000, marks=pytest.mark.slow),
+        pytest.param(own_share_not_subtracted, 2600, marks=pytest.mark.slow),
+    ],
     ids=lambda value: getattr(value, "__name__", ""),
-)  # fmt: skip
+)
 def test_planted_mistakes_are_flagged(monkeypatch, plant, games):
     found = audit(plant(monkeypatch), games, processes=0)
     assert found.broken

@@ -25,7 +25,7 @@ from dpspectral.cli import main
 
 PAGES = [page for page in pages() if any(block.kind for block in blocks(page))]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 STAND_IN = """#!{python}
 import sys

@@ -38,7 +38,7 @@ LISTS = 'format = "lists"\ndelimiter = "comma"'
 def folder(tmp_path):
     (tmp_path / "items.txt").write_text("a\nb\nc\n")
     (tmp_path / "rows.txt").write_text("1,a,b\n2,c\n3,a,b,c\n")
-    Ledger.open(tmp_path / "party.ledger", Budget(3, 1e-6))
+    Ledger.create(tmp_path / "party.ledger", Budget(3, 1e-6))
     return tmp_path
 
 

@@ -71,6 +71,7 @@ def test_recorded_error_of_the_paper_at_20_is_reached_early(measured, name):
     assert frontier.reached(frontier.curve(measured, name, "dense"), target) <= 2.5
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:delta=")  # 1/items² is large on sets with few items
 @pytest.mark.parametrize("name", sorted(SHAPES))
 def test_planner_ranks_methods_as_measured(measured, name):

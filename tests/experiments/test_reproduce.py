@@ -179,6 +179,7 @@ def made(folder, tmp_path_factory):
     return out, arguments
 
 
+@pytest.mark.slow
 def test_every_part_writes_csv_figure_and_a_section_of_a_page_marked_not_private(made):
     out, _ = made
     page = (out / "report.html").read_text()
@@ -236,6 +237,7 @@ def test_our_curves_side_by_side_are_those_of_single_runs(tiny, tmp_path):
         assert found == pytest.approx(meter.error(truth, meter.weigh(alone[name].components)), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_second_run_computes_nothing_and_a_damaged_cell_again(made, monkeypatch):
     out, arguments = made
     before = (out / "figure1.csv").read_text()

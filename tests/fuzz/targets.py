@@ -212,8 +212,8 @@ def _saved(save: Callable[[Any], object]) -> bytes:
 
 
 def _ledger_bytes() -> bytes:
-    path = _FOLDER / "seed.db"
-    for old in _FOLDER.glob("seed.db*"):
+    path = _FOLDER / "ledger.db"  # where the target puts what it is given: a ledger knows its place
+    for old in _FOLDER.glob("ledger.db*"):
         old.unlink()
     ledger = Ledger.create(path, Budget(1, 1e-6))
     ledger.charge(Release("one", "interaction/add-remove", 1.0, 10.0))

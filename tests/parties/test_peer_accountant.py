@@ -441,6 +441,7 @@ def tested():
     return found
 
 
+@pytest.mark.slow
 def test_no_exact_law_is_easier_to_tell_than_the_bound_says(tested):
     for case, sticks, g, h, edges in tested:
         _, deviation, ratio, _, change = case
@@ -449,6 +450,7 @@ def test_no_exact_law_is_easier_to_tell_than_the_bound_says(tested):
     assert len(tested) > 200
 
 
+@pytest.mark.slow
 def test_without_the_rounding_terms_exact_laws_break_the_bound(tested):
     broken = {"all": set(), "peers": set(), "edges": set()}
     for case, sticks, g, h, edges in tested:

@@ -164,3 +164,37 @@ def test_in_a_run_the_sum_is_that_of_all_whoever_is_empty_or_has_too_many():
     assert found.survivors == frozenset(range(4))
     wanted = np.array(exact(sum(counts), unit, query), dtype=object).reshape(-1)
     assert [int(x) % 2**asked.bits for x in found.integers] == [x % 2**asked.bits for x in wanted]
+
+
+def test_a_store_without_users_answers_like_any_other(tmp_path):
+    from dpspectral.data.store import Store
+
+    empty = Store.write(tmp_path / "empty", [], 5)
+    party = Party(empty, Interaction(2))
+    setup = Setup(bytes(16), 3, 1, 0, 4, bytes(32))
+    query = Popularity(Interaction(2), 5, shares=setup.noise_shares)
+    vector, _, _ = party.answer(Question("it", query, 0.1, Budget(1, 1e-6), setup, 10).encode(), setup)
+    assert vector.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more"),
+    [
+        ("rows.csv", "", {}),
+        ("rows.csv", "user,item,rating\n", {}),
+        ("rows.csv", "ann,b,1\n", {"min_rating": 4}),
+        ("train.txt", "7\n", {}),
+        ("rows.csv", "0,99,99,99\n", {"format": "ratings"}),
+    ],
+)
+def test_a_file_without_interactions_is_a_party_without_rows(tmp_path, name, content, more):
+    """Whether one rating is high enough is nobody's business: with it and without it, the party answers."""
+    from dpspectral.data import datasets
+
+    (tmp_path / "items.txt").write_text("a\nb\nc\n")
+    (tmp_path / name).write_text(content)
+    rows = datasets.load_rows(tmp_path / name, str(tmp_path / "items.txt"), **more)
+    assert rows.shape == (0, 3)
+    assert Party(rows, Interaction(2)).users == 0
+    with pytest.raises(datasets.DataError):
+        datasets.load(tmp_path / name, items=str(tmp_path / "items.txt"), **more)

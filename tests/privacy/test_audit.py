@@ -42,7 +42,6 @@ def attack(unit, one, other, noises=(None, None)):
     return mu_lower_bound(*(outcomes(d, unit, n) for d, n in zip((one, other), noises, strict=True)), sum(ends) / 2)
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("unit", "one", "other"), PAIRS, ids=lambda value: type(value).__name__)
 def test_attack_stays_below_the_promised_mu_and_comes_near_it(unit, one, other):
@@ -50,7 +49,6 @@ def test_attack_stays_below_the_promised_mu_and_comes_near_it(unit, one, other):
     assert 0.78 * BUDGET.mu <= attack(unit, one, other) <= BUDGET.mu
 
 
-@pytest.mark.slow
 @pytest.mark.statistical
 def test_attack_sees_noise_divided_by_1_3():
     weak = [NotPrivate(seed, scale=1 / 1.3) for seed in (1, 2)]

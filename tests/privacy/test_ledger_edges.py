@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pickle
 import shutil
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -16,7 +17,7 @@ from click.testing import CliRunner
 
 from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, Release, power_method
 from dpspectral.cli import main
-from dpspectral.privacy import ledger_lock
+from dpspectral.privacy import ledger_file, ledger_lock
 from dpspectral.privacy.entries import Kind, reservations
 from dpspectral.privacy.ledger_file import LedgerFile
 from dpspectral.privacy.ledger_lock import LedgerFileError
@@ -201,12 +202,13 @@ def _both_charge(first, second):
     mu = 0.9 * BUDGET.mu
 
     def child(name):
-        ledger = Ledger.open(name)
         barrier.wait()
         try:
-            ledger.charge(release(mu))
+            Ledger.open(name).charge(release(mu))
         except BudgetExceeded:
             os._exit(1)
+        except LedgerFileError:
+            os._exit(3)
         os._exit(0)
 
     children = []
@@ -222,8 +224,9 @@ def _both_charge(first, second):
 
 
 def test_the_lock_belongs_to_the_file_and_not_to_its_name(tmp_path, monkeypatch):
-    """Two links, with the refusal of links switched off: both charges went through in 25 of 25 tries before."""
+    """Two links, with their refusal switched off: both charges went through in 25 of 25 tries before."""
     monkeypatch.setattr(ledger_lock, "check_place", lambda *_: None)
+    monkeypatch.setattr(ledger_file, "at_home", lambda *_: None)
     for attempt in range(25):
         path = tmp_path / f"{attempt}.ledger"
         Ledger.create(path, BUDGET)
@@ -232,7 +235,11 @@ def test_the_lock_belongs_to_the_file_and_not_to_its_name(tmp_path, monkeypatch)
         assert _both_charge(path, tmp_path / "other" / path.name) == [0, 1]
 
 
-def test_a_file_that_is_mounted_twice_has_one_budget(tmp_path):
+@pytest.mark.parametrize("refusal", [True, False])
+def test_a_file_that_is_mounted_twice_has_one_budget(tmp_path, monkeypatch, refusal):
+    """Its second name is refused; and if it were not, the lock would still be one."""
+    if not refusal:
+        monkeypatch.setattr(ledger_file, "at_home", lambda *_: None)
     path, second = tmp_path / "a.ledger", tmp_path / "b.ledger"
     Ledger.create(path, BUDGET)
     second.touch()
@@ -240,7 +247,7 @@ def test_a_file_that_is_mounted_twice_has_one_budget(tmp_path):
     if mounted.returncode:
         pytest.skip("mounting needs more rights than this process has")
     try:
-        assert _both_charge(path, second) == [0, 1]
+        assert _both_charge(path, second) == [0, 3 if refusal else 1]
     finally:
         subprocess.run(["umount", str(second)], check=True)
     assert len(Ledger.open(path).entries) == 1
@@ -314,9 +321,17 @@ def test_a_copy_that_goes_its_own_way_is_noticed(path, place, tmp_path):
     first = Ledger.create(path, BUDGET, anchor=place)
     first.charge(release(0.1))
     shutil.copy(path, tmp_path / "copy")
+    with pytest.raises(LedgerFileError, match=r"belongs at .*data\.ledger.*ledger moved"):
+        Ledger.open(tmp_path / "copy")
+    refused = run("ledger", "moved", tmp_path / "copy")
+    assert refused.exit_code == 1
+    assert "is a copy" in " ".join(refused.output.split())
+    path.rename(tmp_path / "aside")
+    assert run("ledger", "moved", tmp_path / "copy").exit_code == 0
     second = Ledger.open(tmp_path / "copy")
     second.charge(release(0.2))
-    with pytest.raises(LedgerFileError, match="anchor has seen 3"):
+    (tmp_path / "aside").rename(path)
+    with pytest.raises(LedgerFileError, match="anchor has seen 4"):
         first.charge(release(0.2))
     assert len(second.entries) == 2
 
@@ -379,7 +394,8 @@ def test_an_anchor_that_cannot_be_written_leaves_the_charge_and_no_release(path,
         power_method(ratings, 2, unit=Interaction(5), budget=BUDGET, ledger=ledger)
 
 
-def test_two_copies_at_once_are_let_through_once(path, place, tmp_path):
+def test_two_copies_at_once_are_let_through_once(path, place, tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_file, "at_home", lambda *_: None)
     for attempt in range(10):
         for file in (*tmp_path.glob("*.ledger"), place):
             file.unlink(missing_ok=True)
@@ -414,6 +430,106 @@ def test_processes_that_share_an_anchored_ledger_do_not_take_each_other_for_old_
         pool.starmap(_charge_and_read, [(path, 25)] * 4)
     assert len(Ledger.open(path).entries) == 100
     assert LedgerFile(path).problems() == []
+
+
+def test_an_anchor_that_was_left_knows_that_its_copies_are_old(path, place, tmp_path):
+    """Back up, move the anchor, spend, restore: the backup still looks at the old place."""
+    ledger = Ledger.create(path, BUDGET, anchor=place)
+    shutil.copy(path, tmp_path / "backup")
+    assert run("ledger", "anchor", path, tmp_path / "second.anchor").exit_code == 0
+    ledger.charge(release(0.9 * BUDGET.mu))
+    shutil.copy(tmp_path / "backup", path)
+    for use in (lambda: ledger.charge(release(0.1)), lambda: Ledger.open(path).entries):
+        with pytest.raises(LedgerFileError, match="anchor has seen"):
+            use()
+    again = run("ledger", "anchor", path, tmp_path / "third.anchor")
+    assert again.exit_code == 1
+    assert "anchor has seen" in " ".join(again.output.split())
+
+
+def test_lost_is_not_believed_of_an_anchor_that_is_there_and_knows_more(path, place, tmp_path):
+    ledger = Ledger.create(path, BUDGET, anchor=place)
+    shutil.copy(path, tmp_path / "backup")
+    ledger.charge(release(0.1))
+    shutil.copy(tmp_path / "backup", path)
+    assert run("ledger", "anchor", path, tmp_path / "new.anchor", "--lost").exit_code == 1
+
+
+def test_what_was_reserved_in_a_backup_and_spent_since_is_recorded_whatever_is_settled(path, place, tmp_path):
+    ledger = Ledger.create(path, BUDGET, anchor=place)
+    account = ledger.reserve(RELATION, 0.4)
+    shutil.copy(path, tmp_path / "backup")
+    account.charge(release(0.4))
+    shutil.copy(tmp_path / "backup", path)
+    assert run("ledger", "record", path).exit_code == 0
+    assert run("ledger", "settle", path).exit_code == 0
+    assert Ledger.open(path).mu == pytest.approx(0.4)
+
+
+def test_what_was_recorded_reckons_with_the_entries_before_it(path, place, tmp_path):
+    ledger = Ledger.create(path, BUDGET, anchor=place)
+    first = ledger.charge(release(0.3))
+    shutil.copy(path, tmp_path / "backup")
+    ledger.cancel(first)
+    ledger.charge(release(0.3))
+    shutil.copy(tmp_path / "backup", path)
+    assert run("ledger", "record", path).exit_code == 0
+    with pytest.raises(ValueError, match="stands"):
+        ledger.cancel(first)
+    assert ledger.mu == pytest.approx(0.3)
+
+
+def test_what_another_ledgers_anchor_says_is_not_recorded(path, place, tmp_path):
+    ledger = Ledger.create(path, BUDGET, anchor=place)
+    place.write_text(place.read_text().replace(ledger.id, "0" * 32))
+    refused = run("ledger", "record", path, "--epsilon", 1)
+    assert refused.exit_code == 1
+    assert "belongs to another ledger" in " ".join(refused.output.split())
+
+
+def test_an_unfinished_charge_cannot_be_undone_under_another_name(path, tmp_path):
+    """SQLite finds an unfinished charge by name: one left under the old name would undo what came after it."""
+    Ledger.create(path, BUDGET).charge(release(0.1))
+    journal = path.with_name(path.name + "-journal")
+    journal.write_bytes(b"left by a process that was killed")
+    path.rename(tmp_path / "elsewhere.ledger")
+    with pytest.raises(LedgerFileError, match="belongs at"):
+        Ledger.open(tmp_path / "elsewhere.ledger")
+    refused = run("ledger", "moved", tmp_path / "elsewhere.ledger")
+    assert refused.exit_code == 1
+    assert "journal" in " ".join(refused.output.split())
+    journal.unlink()
+    assert run("ledger", "moved", tmp_path / "elsewhere.ledger").exit_code == 0
+    assert Ledger.open(tmp_path / "elsewhere.ledger").history[-1].kind == "moved"
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_whole_numbers_are_charged_like_any_others(path, lasting):
+    """As integers they came back from the file as other numbers, and the ledger was taken for damaged."""
+    ledger = Ledger.create(path, Budget(20, 1e-6)) if lasting else Ledger(Budget(20, 1e-6))
+    ledger.charge(Release("x", RELATION, 1, 100, 2, np.True_))
+    with ledger.reserve(RELATION, 1):
+        pass
+    assert ledger.entries == (Release("x", RELATION, 1.0, 100.0, 2.0, True),)
+    for wrong in ({"run": 7}, {"label": None}):
+        with pytest.raises(TypeError, match="must be text"):
+            ledger.charge(release(0.1), **wrong)
+    assert not lasting or LedgerFile(path).problems() == []
+
+
+def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(path, monkeypatch):
+    ledger = Ledger.create(path, BUDGET)
+    monkeypatch.setattr(ledger_lock, "PATIENCE", 2.0)
+    with ledger_lock.held(path):
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        ledger.charge(release(0.1))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 # What is shown

@@ -297,3 +297,11 @@ def test_the_command_takes_format_and_delimiter(tmp_path):
     refused = CliRunner().invoke(main, ["fit", str(write(tmp_path, "1\t2\n")), *common])
     assert refused.exit_code == 1
     assert "--delimiter" in refused.output
+
+
+def test_a_byte_order_mark_on_a_later_line_is_malformed(tmp_path):
+    """On line 1 it is dropped: the same record would be somebody else once the line before it is gone."""
+    file = tmp_path / "rows.csv"
+    file.write_bytes("ann,a\n\ufeffbob,b\n".encode())
+    with pytest.raises(DataError, match="line 2: it begins with a byte order mark"):
+        load(file, items=["a", "b"])

@@ -90,7 +90,7 @@ def _state(entry: Entry, history: tuple[Entry, ...]) -> str:
         return " " if entry in standing(history) else "cancelled"
     if entry.kind is Kind.RESERVE:
         return "reserved" if entry in reservations(history) else ""
-    return str(entry.kind) if entry.kind in (Kind.ANCHOR, Kind.UPGRADE) else ""
+    return str(entry.kind) if entry.kind in (Kind.ANCHOR, Kind.MOVED, Kind.UPGRADE) else ""
 
 
 @ledger.command()
@@ -149,6 +149,15 @@ def upgrade(file: Path) -> None:
             ("anchor", f"none yet: dpspectral ledger anchor {file} PLACE"),
         ]
     )
+
+
+@ledger.command()
+@FILE
+def moved(file: Path) -> None:
+    """Say that a ledger was moved to FILE. (A copy is refused: the ledger must be gone from where it was.)"""
+    with plain_errors():
+        LedgerFile.moved(file)
+    facts([("moved", f"this ledger belongs at {file.resolve()} from now on")])
 
 
 @ledger.command()

@@ -15,7 +15,7 @@ from dpspectral.data import reading
 from dpspectral.data.parquet import load_parquet
 from dpspectral.data.rating_table import load_xls
 from dpspectral.data.reading import Reading
-from dpspectral.data.tables import FROM_DATA, DataError, Items, Table, from_arrays, from_matrix
+from dpspectral.data.tables import FROM_DATA, DataError, EmptyDataError, Items, Table, from_arrays, from_matrix
 from dpspectral.data.text import load_text
 
 __all__ = ["FROM_DATA", "DataError", "Table", "load", "load_public"]
@@ -82,6 +82,14 @@ def load(
     if kind == ".xls":
         return load_xls(file, items, min_rating)
     return load_text(file, items, min_rating, Reading.of(file, header, format, delimiter))
+
+
+def load_rows(path: str | Path, items: Items, **how: Any) -> Any:
+    """A party's rows: a file without any interaction is a party without rows, which answers like any other."""
+    try:
+        return load(path, items=items, **how).matrix
+    except EmptyDataError as error:
+        return sp.csr_array((0, error.columns), dtype=bool)
 
 
 def load_public(path: str | Path) -> Table:

@@ -89,6 +89,8 @@ def utc(text: str) -> str:
 
 def _array(ids: Any, what: str) -> NDArray[Any]:
     """One-dimensional, without a common type being found: NumPy would make 7.0 and "7" two people."""
+    if type(ids).__module__.partition(".")[0] == "pyarrow":
+        ids = ids.to_pylist()  # as an array it would lose zones and types
     if isinstance(ids, np.ma.MaskedArray):
         if (hidden := np.flatnonzero(np.ma.getmaskarray(ids).ravel())).size:
             raise IdentityError(f"{what} in row {hidden[0]} is missing; {_FORMS}")
@@ -255,7 +257,7 @@ def _plain(text: str) -> str:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError(f"{text[:40]!a}, text that is not Unicode (a lone surrogate)") from None
-    return str(text)
+    return str.__str__(text)  # not a subclass's own word for itself
 
 
 def _moment(value: datetime) -> str:

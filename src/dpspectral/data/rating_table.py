@@ -14,7 +14,16 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from dpspectral.data.tables import FROM_DATA, DataError, Items, Table, from_matrix, rating_notes, read_catalogue
+from dpspectral.data.tables import (
+    FROM_DATA,
+    DataError,
+    EmptyDataError,
+    Items,
+    Table,
+    from_matrix,
+    rating_notes,
+    read_catalogue,
+)
 
 MISSING = 99.0
 
@@ -54,9 +63,10 @@ def load_rows(
         indices.extend(np.flatnonzero(rated))
         indptr.append(len(indices))
     if len(indptr) == 1:
-        raise DataError(f"{file}: no rows found; expected the number of ratings and then one rating for each item")
+        expected = "expected the number of ratings and then one rating for each item"
+        raise EmptyDataError(f"{file}: no rows found; {expected}", (width or 1) - 1)
     if not len(indices):
-        raise DataError(f"{file}: no pair has the minimum rating; nothing is left to work with")
+        raise EmptyDataError(f"{file}: no pair has the minimum rating; nothing is left to work with", (width or 1) - 1)
     data = np.ones(len(indices), dtype=bool)
     shape = (len(indptr) - 1, (width or 1) - 1)
     matrix = sp.csr_array((data, np.array(indices, dtype=np.int32), np.array(indptr, dtype=np.int64)), shape=shape)

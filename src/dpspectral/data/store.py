@@ -144,9 +144,7 @@ class Store(PartedRows):
             found = work(part)
             total = found if total is None else np.add(total, found, out=total)
             progress((number + 1) / len(self.blocks))
-        if total is None:
-            raise ValueError(f"{self.folder}: the store is empty")
-        return total
+        return work(sp.csr_array((0, self.shape[1]), dtype=bool)) if total is None else total
 
     def parts(self) -> Iterator[sp.csr_array]:
         """Block after block; the next one is read in the background."""

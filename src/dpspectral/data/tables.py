@@ -24,6 +24,14 @@ class DataError(ValueError):
     """A file that is not what it should be; the message says where and what was expected."""
 
 
+class EmptyDataError(DataError):
+    """A file that is what it should be, but has no interaction. A party goes on with it: a refusal would tell."""
+
+    def __init__(self, message: str, columns: int) -> None:
+        super().__init__(message)
+        self.columns = columns
+
+
 @dataclass(frozen=True)
 class Table:
     """A matrix with users as rows, and what was declared about its columns."""
@@ -98,8 +106,11 @@ def from_arrays(file: Path, arrays: dict[str, Any], items: Items | None, min_rat
     """Arrays user, item and perhaps rating, one entry per interaction."""
     source = need_items(file, items)
     lengths = {name: values.shape for name, values in arrays.items()}
-    if len(set(lengths.values())) != 1 or arrays["user"].ndim != 1 or not arrays["user"].size:
-        raise DataError(f"{file}: 'user', 'item' (and 'rating') must be non-empty lists of equal length, got {lengths}")
+    if len(set(lengths.values())) != 1 or arrays["user"].ndim != 1:
+        raise DataError(f"{file}: 'user', 'item' (and 'rating') must be lists of equal length, got {lengths}")
+    if not arrays["user"].size:
+        width = 0 if source == FROM_DATA else len(read_catalogue(source))
+        raise EmptyDataError(f"{file}: 'user' and 'item' are empty; there is nothing to work with", width)
     if "rating" in arrays:
         check_ratings(file, arrays["rating"])
     elif min_rating is not None:
@@ -149,7 +160,7 @@ def from_pairs(
 ) -> Table:
     """A 0/1 matrix; repeated pairs are one interaction."""
     if not len(rows):
-        raise DataError(f"{file}: no pair has the minimum rating; nothing is left to work with")
+        raise EmptyDataError(f"{file}: no pair has the minimum rating; nothing is left to work with", len(names))
     shape = (int(np.max(rows)) + 1, len(names))
     matrix = sp.coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape).tocsr()
     matrix.sum_duplicates()

@@ -28,6 +28,7 @@ from dpspectral.data.reading import BLANKS, Reading
 from dpspectral.data.tables import (
     FROM_DATA,
     DataError,
+    EmptyDataError,
     Items,
     Table,
     from_pairs,
@@ -53,7 +54,8 @@ def load_text(file: Path, items: Items | None, min_rating: float | None, how: Re
         lines = lines_of(file, stream)
         first = next(lines, None)
         if first is None:
-            raise DataError(f"{file}: the file is empty; {how.remedy}")
+            columns_named = 0 if source == FROM_DATA else len(read_catalogue(source))
+            raise EmptyDataError(f"{file}: the file is empty; {how.remedy}", columns_named)
         lines = chain([first], lines)
         if how.format == "ratings":
             return rating_table.load_rows(file, _ratings(file, lines, how), source, min_rating)
@@ -79,6 +81,8 @@ def lines_of(file: Path, stream: IO[bytes]) -> Iterator[Line]:
         content = raw.removesuffix(b"\n").removesuffix(b"\r")
         if number == 1:
             content = content.removeprefix(_BOM)
+        elif content.startswith(_BOM):  # dropped on line 1 only, so what it stands for would depend on other lines
+            raise DataError(f"{file}, line {number}: it begins with a byte order mark; expected text")
         try:
             line = content.decode()
         except UnicodeDecodeError as error:
@@ -238,7 +242,7 @@ def _collect(
         rows.append(rows_of.setdefault(user, len(rows_of)))
         found.append(column)
     if not read:
-        raise DataError(f"{file}: no interactions found; {how.remedy}")
+        raise EmptyDataError(f"{file}: no interactions found; {how.remedy}", len(columns_of))
     listed, positions = list(columns_of), np.array(found, dtype=np.int64)
     if open_ended:  # the set of items is declared public, the order in which users brought them is not
         order = sorted(range(len(listed)), key=listed.__getitem__)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpspectral.core import checks
-from dpspectral.privacy.ledger_lock import LedgerFileError, wait_for
+from dpspectral.privacy.ledger_lock import LedgerFileError, give_up, wait_for
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def locked(place: Path) -> Iterator[None]:
         wait_for(handle, f"the anchor {place}")
         yield
     finally:
-        os.close(handle)
+        give_up(handle)
 
 
 def sync_folder(folder: Path) -> None:

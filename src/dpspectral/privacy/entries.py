@@ -24,6 +24,7 @@ class Kind(StrEnum):
     SETTLE = "settle"  # the run is over: of its reservation only its releases count
     SPENT = "spent"  # recorded afterwards: releases that this ledger did not see, or has lost
     ANCHOR = "anchor"  # where the counter outside the file lies from now on
+    MOVED = "moved"  # to another place
     UPGRADE = "upgrade"  # from an older format
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import secrets
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -278,7 +279,7 @@ class Ledger:
 
         `limit` is the most that all releases of its `run` may spend together, whatever the ledger has left.
         """
-        draft = Draft(Kind.RELEASE, release.what, release, run, label)
+        draft = Draft(Kind.RELEASE, release.what, release, _text("run", run), _text("label", label))
         return self._store.append(draft, lambda now: self._check(now, release.protects, release.mu, run, limit))
 
     def cancel(self, number: int) -> None:
@@ -294,6 +295,8 @@ class Ledger:
                 raise ValueError(f"entry {number} is cancelled already")
 
         first = found[0]
+        if any(entry.kind is Kind.SPENT and entry.number > number for entry in self._store.entries()):
+            raise ValueError(f"entry {number} stands: what was recorded since reckons with it")
         self._store.append(Draft(Kind.CANCEL, first.what, first.release, first.run, first.label, number), check)
 
     def reserve(self, protects: str, mu: float, *, label: str = "", run: str | None = None) -> Run:
@@ -303,7 +306,7 @@ class Ledger:
         the block what was not spent is free again. A run that is killed leaves its reservation; `settle` frees it.
         With the name of a `run` that has reserved as much before, say before a crash, that reservation serves.
         """
-        name, label = secrets.token_hex(8) if run is None else run, label or self.label
+        name, label = secrets.token_hex(8) if run is None else _text("run", run), _text("label", label or self.label)
         self._runs.add(name)
         before = self._store.entries()
         for entry in reservations(before):
@@ -443,7 +446,8 @@ def charged(ledger: Account, release: Release) -> Iterator[int]:
     number = ledger.charge(release)
     try:
         yield number
-    except BaseException:
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # what was computed so far goes with its frames
         ledger.cancel(number)
         raise
 
@@ -454,6 +458,12 @@ def _reserved_words(entries: list[Entry], run: str) -> str:
         return ""
     names = ", ".join(f"{entry.label or entry.run} since {entry.time[:19]}" for entry in others)
     return f"; part of it is reserved by {names} (if that run is dead: dpspectral ledger settle FILE)"
+
+
+def _text(name: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be text, got {value!r}")
+    return value
 
 
 def _told(release: Release) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from dpspectral.privacy.release import Release
 FORMAT = 2
 TABLES = (
     "CREATE TABLE policy (only INTEGER PRIMARY KEY CHECK (only = 1), format INTEGER NOT NULL, epsilon REAL NOT NULL, "
-    "delta REAL NOT NULL, id TEXT NOT NULL)",
+    "delta REAL NOT NULL, id TEXT NOT NULL, home TEXT NOT NULL)",
     "CREATE TABLE releases (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, what TEXT NOT NULL, "
     "protects TEXT, sensitivity REAL, sigma REAL, step REAL, private INTEGER, run TEXT NOT NULL, label TEXT NOT NULL, "
     "refers INTEGER, digest TEXT NOT NULL)",
@@ -56,6 +56,7 @@ class LedgerFile:
         if budget is None or ledger is None:
             with held(self.path), self.transaction() as database:
                 found, its = policy(database, self.path)
+                at_home(database, self.path)
             if budget not in (None, found):
                 assert budget is not None
                 raise LedgerFileError(
@@ -81,8 +82,8 @@ class LedgerFile:
                 database.execute("BEGIN IMMEDIATE")
                 for statement in TABLES:
                     database.execute(statement)
-                values = (FORMAT, budget.epsilon, budget.delta, ledger)
-                database.execute("INSERT INTO policy VALUES (1, ?, ?, ?, ?)", values)
+                values = (FORMAT, budget.epsilon, budget.delta, ledger, str(target))
+                database.execute("INSERT INTO policy VALUES (1, ?, ?, ?, ?, ?)", values)
                 database.execute("COMMIT")
             os.link(temporary, target)  # fails where there is something already, whoever made it
         except FileExistsError:
@@ -131,6 +132,7 @@ class LedgerFile:
                 f"{self.path} is not the ledger that was opened: its id is {found[1]}, not {self.id}, or its total "
                 "is another"
             )
+        at_home(database, self.path)
         rows = rows_of(database, self.path)
         for problem in chain(rows, self.root, counted(database)):
             raise LedgerFileError(f"the ledger {self.path} is damaged: {problem}; see dpspectral ledger verify")
@@ -190,17 +192,23 @@ class LedgerFile:
             with self.transaction(write=True) as database:
                 rows = self._sound(database)
                 content = [row.entry for row in rows]
-                draft = make(content)
-                made = draft.entry(1 + len(rows))
-                place = Path(draft.what) if draft.kind is Kind.ANCHOR else anchor_of(content)
-                if place is not None:
+                place = anchor_of(content)
+                lost = behind and place is not None and not place.exists()
+                if place is not None and not lost:
                     locks.enter_context(anchor.locked(place))
                     if not behind:
                         self._anchored(rows)
-                digest = digest_of(rows[-1].digest if rows else self.root, made)
-                insert(database, Row(made, digest))
-            if place is not None:  # committed by now, and nothing was released yet
-                Anchor(self.id, made.number, digest, entries.committed([*content, made])).write(place)
+                draft = make(content)
+                made = draft.entry(1 + len(rows))
+                row = Row(made, digest_of(rows[-1].digest if rows else self.root, made))
+                insert(database, row)
+                if rows_of(database, self.path)[-1] != row:  # it must read as it was written
+                    raise LedgerFileError(f"the ledger {self.path} does not keep this entry as it is: {draft.what!r}")
+            # Committed by now, and nothing was released yet. An anchor that is left for another one learns of it too,
+            # so that whatever copy still looks there is an old one.
+            places = [] if place is None or lost else [place]
+            for one in [*places, Path(made.what)] if made.kind is Kind.ANCHOR else places:
+                Anchor(self.id, made.number, row.digest, entries.committed([*content, made])).write(one)
         return made.number
 
     def anchor_at(self, place: Path, *, lost: bool = False) -> None:
@@ -210,20 +218,29 @@ class LedgerFile:
             raise LedgerFileError(f"{place} exists; an anchor is a file of its own, in another place than the ledger")
         if not target.parent.is_dir():
             raise LedgerFileError(f"cannot keep an anchor at {place}: its folder does not exist")
-        if not lost:
-            self.entries()  # in step with the anchor there was
-        self._append(lambda _: Draft(Kind.ANCHOR, str(target)), behind=True)
+        with held(self.path), self.transaction() as database:
+            before = anchor_of([row.entry for row in self._sound(database)])
+        gone = lost and before is not None and not before.exists()  # one that is there is asked, whatever was said
+        self._append(lambda _: Draft(Kind.ANCHOR, str(target)), behind=gone)
 
     def record(self, what: str, mu: float | None) -> tuple[float, int]:
-        """Write down what was spent outside of this file: at least what its anchor has seen. Returns μ and number."""
+        """Write down what was spent outside of this file: at least what its anchor has seen. Returns μ and number.
+
+        What is only reserved here does not count against that: it may be settled later.
+        """
         noted = 0.0
 
         def make(content: list[Entry]) -> Draft:
             nonlocal noted
             place = anchor_of(content)
             seen = 0.0
-            if place is not None and (known := Anchor.read(place)).ledger == self.id:
-                seen = max(known.mu**2 - entries.committed(content) ** 2, 0.0) ** 0.5
+            if place is not None:
+                known = Anchor.read(place)
+                if known.ledger != self.id:
+                    raise LedgerFileError(
+                        f"the anchor {place} belongs to another ledger, {known.ledger}, not to this one"
+                    )
+                seen = max(known.mu**2 - entries.total(entries.releases(content)) ** 2, 0.0) ** 0.5
             noted = seen if mu is None else mu
             if noted < seen * (1 - 1e-9):
                 raise LedgerFileError(f"the anchor has seen mu={seen:.6g} that this file lacks; that is the least")
@@ -234,6 +251,37 @@ class LedgerFile:
 
         number = self._append(make, behind=True)
         return noted, number
+
+    @classmethod
+    def moved(cls, path: Path) -> LedgerFile:
+        """The ledger lies here from now on. Not for a copy: while the file is still where it was, nothing happens."""
+        target = path.resolve()
+        found = cls.__new__(cls)
+        found.path = target
+        with held(target):
+            with found.transaction() as database:
+                found.budget, found.id = policy(database, target)
+                (home,) = database.execute("SELECT home FROM policy").fetchone()
+            for left in (Path(home), Path(f"{home}-journal")):
+                if str(target) != home and left.exists():
+                    raise LedgerFileError(
+                        f"{left} is still there, so {path} is a copy, or was moved without its journal: move both "
+                        "back, open the ledger there once, and then move it"
+                    )
+            with found.transaction(write=True) as database:
+                database.execute("UPDATE policy SET home = ?", (str(target),))
+        found._append(lambda _: Draft(Kind.MOVED, f"from {home} to {target}"))
+        return found
+
+
+def at_home(database: sqlite3.Connection, path: Path) -> None:
+    """Refuse a file under another name than its own: SQLite looks for an unfinished charge by name."""
+    (home,) = database.execute("SELECT home FROM policy").fetchone()
+    if str(path) != home:
+        raise LedgerFileError(
+            f"this ledger belongs at {home}, and was opened as {path}: a copy, a second mount, or it was moved. Where "
+            f"it was moved: dpspectral ledger moved {path}"
+        )
 
 
 def policy(database: sqlite3.Connection, path: Path) -> tuple[Budget, str]:

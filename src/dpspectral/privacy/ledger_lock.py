@@ -25,7 +25,8 @@ _PAUSE, _MOMENT = 0.002, 0.1
 _NETWORK = {
     "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda", "ceph", "lustre", "gpfs", "beegfs", "glusterfs",
     "ocfs2", "gfs2", "orangefs", "pvfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.gcsfuse",
-    "fuse.rclone", "fuse.goofys", "fuse.juicefs", "fuse.smbnetfs", "fuse.davfs2", "davfs",
+    "fuse.rclone", "fuse.goofys", "fuse.juicefs", "fuse.smbnetfs", "fuse.davfs2", "davfs", "vboxsf",
+    "vmhgfs", "fuse.vmhgfs-fuse", "prl_fs",
 }  # fmt: skip
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -44,7 +45,7 @@ def held(path: Path) -> Iterator[None]:
         check_place(path, os.fstat(handle))
         yield
     finally:
-        os.close(handle)  # and with it the lock; whoever dies gives it up too
+        give_up(handle)  # whoever dies gives it up too
 
 
 def _locked(path: Path) -> int:
@@ -82,6 +83,13 @@ def wait_for(handle: int, what: str) -> None:
             if time.monotonic() > end:
                 raise LedgerFileError(f"{what} has been in use by another process for {PATIENCE:g} seconds") from None
             time.sleep(_PAUSE)
+
+
+def give_up(handle: int) -> None:
+    """The lock, also where a process that was forked meanwhile still has the file open."""
+    if fcntl is not None:
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
 
 
 def check_place(path: Path, found: os.stat_result) -> None:

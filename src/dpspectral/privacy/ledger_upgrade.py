@@ -80,7 +80,8 @@ def _convert(old: sqlite3.Connection, path: Path, budget: Budget) -> int:
     ledger = secrets.token_hex(16)
     for statement in ("DROP TABLE policy", "DROP TABLE releases", *TABLES):
         old.execute(statement)
-    old.execute("INSERT INTO policy VALUES (1, ?, ?, ?, ?)", (FORMAT, budget.epsilon, budget.delta, ledger))
+    values = (FORMAT, budget.epsilon, budget.delta, ledger, str(path.resolve()))
+    old.execute("INSERT INTO policy VALUES (1, ?, ?, ?, ?, ?)", values)
     before = LedgerFile(path, budget, ledger).root
     for entry in entries:
         before = digest_of(before, entry)

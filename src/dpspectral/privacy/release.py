@@ -38,10 +38,9 @@ class Release:
         for name in ("what", "protects"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
-        checks.flag("private", self.private)
-        checks.real("sensitivity", self.sensitivity, low=0)
-        checks.real("sigma", self.sigma, low=0)
-        checks.real("step", self.step, low=0)
+        object.__setattr__(self, "private", checks.flag("private", self.private))
+        for name in ("sensitivity", "sigma", "step"):  # as floats: a file gives them back as such
+            object.__setattr__(self, name, checks.real(name, getattr(self, name), low=0))
 
     @property
     def mu(self) -> float:

@@ -27,7 +27,7 @@ from dpspectral.protocols.common.question import Shares
 from dpspectral.protocols.secure_sum.messages import Setup
 from dpspectral.release.answer import Answer, released
 from dpspectral.release.queries import Product, Query
-from dpspectral.release.source import Curator, restarted
+from dpspectral.release.source import Curator, in_twentieths, restarted
 
 _NEGLIGIBLE = 1e-9
 
@@ -78,7 +78,9 @@ class SimulatedSum(Curator):
         entry = query.entry(f"{what} (simulated parties)", mu, self.noise.private)
         share = entry.sigma * math.sqrt(self._variance)
         noise = _SharedNoise(self.noise, self.survivors)
-        found = released(query, self.data, noise, share, charged(ledger, entry), progress, **self._options)
+        found = released(
+            query, self.data, noise, share, charged(ledger, entry), in_twentieths(progress), **self._options
+        )
         return Answer(found.integers, found.scale, share * math.sqrt(self.survivors))
 
 

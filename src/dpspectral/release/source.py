@@ -177,7 +177,7 @@ def restarted(noise: NotPrivate | None) -> NotPrivate | None:
     return noise.restarted() if isinstance(noise, NotPrivate) else noise
 
 
-def _in_twentieths(progress: Progress) -> Progress:
+def in_twentieths(progress: Progress) -> Progress:
     """Reports 1/20, 2/20, … 1, each once: exact fractions would tell how many rows there are."""
     told = 0
 
@@ -229,7 +229,7 @@ class Curator(Source):
             query = replace(query, centre=self.centre)
         entry = query.entry(what, mu, self.noise.private)
         charge = charged(ledger, entry)
-        return released(query, self.data, self.noise, entry.sigma, charge, _in_twentieths(progress), **self._options)
+        return released(query, self.data, self.noise, entry.sigma, charge, in_twentieths(progress), **self._options)
 
     def item_matrix(
         self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Callable[[str, float], None]

@@ -8,7 +8,7 @@ ledger = "party.ledger"         # made by `dpspectral ledger create`: the total 
 [allow]
 unit = "interaction"            # or "user", "rows" (then row_norm)
 floor = 20                      # leave it out to let released figures choose it (interaction)
-epsilon = 5.0                   # most that one run may spend
+epsilon = 5.0                   # most that one run may spend, all its questions together
 delta = 1e-8
 parties = 3                     # at least
 collusion = 1                   # at least
@@ -117,10 +117,10 @@ class Policy:
 
     def party(self, noise: NotPrivate | None = None) -> PolicyParty:
         """The party with its rows and its ledger."""
-        table = datasets.load(self.folder / self.data, items=str(self.items_file), **self.reading)
+        rows = datasets.load_rows(self.folder / self.data, str(self.items_file), **self.reading)
         if not self.ledger_file.exists():
             raise PolicyError(f"there is no ledger {self.ledger_file}: dpspectral ledger create {self.ledger_file} ...")
-        return PolicyParty(table.matrix, self, Ledger.open(self.ledger_file), noise)
+        return PolicyParty(rows, self, Ledger.open(self.ledger_file), noise)
 
 
 class PolicyParty(Party):

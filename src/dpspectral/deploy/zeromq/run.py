@@ -84,11 +84,11 @@ class OnePeer(PeerSums):
 
 def load_party(config: Config) -> Party:
     """The rows and the ledger; raises before anybody is talked to."""
-    table = datasets.load(config.data, items=str(config.items), **config.reading)
+    rows = datasets.load_rows(config.data, str(config.items), **config.reading)
     if not config.ledger.exists():
         raise ValueError(f"there is no ledger {config.ledger}: dpspectral ledger create {config.ledger} ...")
     noise = None if config.seed is None else NotPrivate(config.seed)
-    return Party(table.matrix, config.unit, ledger=Ledger.open(config.ledger), noise=noise)
+    return Party(rows, config.unit, ledger=Ledger.open(config.ledger), noise=noise)
 
 
 def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[[Result, OnePeer], None]) -> None:
