@@ -22,6 +22,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks docs
 	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/.installed-docs  # a folder of pages that needs no server: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean

@@ -37,7 +37,7 @@ def main() -> None:
     before, began = peak(), time.perf_counter()
     result = dense_release(R, chosen.rank, unit=Interaction(20), budget=Budget(10, 1e-9), storage="lazy")
     seconds = time.perf_counter() - began
-    assert result.settings["storage"] == "lazy"
+    assert result.facts.storage == "lazy"
     print(
         f"{chosen.items:,} items, rank {chosen.rank}: {seconds:.0f} s, peak {peak():.2f} GiB ({before:.2f} before); "
         f"the matrix itself would take {8 * chosen.items**2 / 2**30:.1f} GiB"

@@ -3,7 +3,8 @@
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.decompose import decompose
 from dpspectral.methods.dense import dense_release
-from dpspectral.methods.power import Result, power_method
+from dpspectral.methods.power import power_method
+from dpspectral.methods.result import Result
 from dpspectral.models.estimators import PrivatePCA, PrivateTruncatedSVD
 from dpspectral.models.recommender import PrivateRecommender
 from dpspectral.privacy.budget import Budget

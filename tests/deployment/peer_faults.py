@@ -2,7 +2,7 @@
 
     python tests/deployment/peer_faults.py [--runs 30] [--minutes 12] [--seed 0] [--folder FOLDER]
 
-Eight processes on loopback, as in tests/engines/test_peer_processes.py. In each run some of the following happens, some
+Eight processes on loopback, as in tests/deploy/test_peer_processes.py. In each run some of the following happens, some
 time between the greetings and the end: up to one more peer than the run tolerates is killed (SIGKILL), half of the
 peers stand still for 5 seconds (SIGSTOP, SIGCONT), or nothing passes between two groups of them for 5 seconds. Nobody
 may hang, have another basis than the others, or have taken part in a sum that is not in its ledger; who fails must say
@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engines"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "deploy"))
 
 from test_peer_processes import MODULES, Group, bridges
 

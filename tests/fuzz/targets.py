@@ -34,6 +34,8 @@ from dpspectral.deploy.zeromq.config import Config, ConfigError
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
 from dpspectral.privacy.release import Release
+from dpspectral.protocols.common import encoding
+from dpspectral.protocols.common.encoding import Refused
 from dpspectral.protocols.common.journal import Entry, Journal
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.common.question import decode as question
@@ -44,7 +46,7 @@ from dpspectral.protocols.secure_sum import messages
 from dpspectral.protocols.secure_sum.client import Client
 from dpspectral.protocols.secure_sum.memory import dump as dump_memory
 from dpspectral.protocols.secure_sum.memory import load as load_memory
-from dpspectral.protocols.secure_sum.messages import Kind, Refused, Setup
+from dpspectral.protocols.secure_sum.messages import Kind, Setup
 from dpspectral.release.queries import Popularity, Product
 from dpspectral.reports.basis_page import of_file
 
@@ -108,8 +110,8 @@ def message(content: bytes) -> None:
             with contextlib.suppress(Refused):
                 messages.decode(content, kind, bytes(16), 0, size)
     for read in (
-        messages.peek, lambda body: messages.entries(body, 4), lambda body: messages.members_and_rest(body, 5),
-        lambda body: messages.members(body, 5),
+        messages.peek, lambda body: encoding.entries(body, 4), lambda body: encoding.members_and_rest(body, 5),
+        lambda body: encoding.members(body, 5),
     ):  # fmt: skip
         with contextlib.suppress(Refused):
             read(content)

@@ -100,7 +100,7 @@ def test_of_two_concurrent_runs_one_is_refused_before_it_releases_anything(ledge
     assert len({entry.run for entry in own}) == 1
     finish.set()
     first.join()
-    assert len(outcomes[0].statement.releases) == 3
+    assert len(outcomes[0].account.releases) == 3
 
 
 CALLS = {
@@ -161,7 +161,7 @@ def test_calls_that_share_a_ledger_in_threads_list_their_own(ledger, ratings):
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
-    assert [len(found[k].statement.releases) for k in range(4)] == [2, 3, 4, 5]
+    assert [len(found[k].account.releases) for k in range(4)] == [2, 3, 4, 5]
 
 
 def test_an_estimator_reserves_its_whole_fit(ledger):

@@ -13,6 +13,7 @@ from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, Use
 from dpspectral.cli import main
 from dpspectral.reports import basis_page as basis
 from dpspectral.reports import meaning, page
+from dpspectral.reports.basis_page import report
 
 BUDGET = Budget(2, 1e-7)
 
@@ -45,7 +46,7 @@ def test_bounds_are_rounded_up():
 
 
 def test_the_page_says_what_anyone_can_learn(result, tmp_path):
-    result.report(tmp_path / "a.html")
+    report(result, tmp_path / "a.html")
     html = (tmp_path / "a.html").read_text()
     told = text_of(html)
     assert "What anyone can learn about one person from this output" in told
@@ -58,7 +59,7 @@ def test_the_page_says_what_anyone_can_learn(result, tmp_path):
 
 def test_warnings_come_first(ratings, tmp_path):
     found = decompose(ratings, 4, Interaction(), Budget(20, 1e-7), users=80, noise=NotPrivate(0))
-    found.report(tmp_path / "a.html")
+    report(found, tmp_path / "a.html")
     html = (tmp_path / "a.html").read_text()
     body = html[html.index("</h1>") + 5 :].lstrip()
     assert body.startswith('<p class="warning">NOT PRIVATE')
@@ -69,12 +70,12 @@ def test_warnings_come_first(ratings, tmp_path):
 
 def test_other_units_have_words_of_their_own(ratings, rng, tmp_path):
     user = decompose(ratings, 4, User(), BUDGET, users=80)
-    user.report(tmp_path / "u.html")
+    report(user, tmp_path / "u.html")
     told = text_of((tmp_path / "u.html").read_text())
     assert "whether one given person is in the data" in told
     assert "asked about together" not in told  # a whole person is protected
     rows = power_method(rng.normal(size=(50, 6)), 2, unit=BoundedRows(norm=1.0), budget=BUDGET)
-    rows.report(tmp_path / "r.html")
+    report(rows, tmp_path / "r.html")
     told = text_of((tmp_path / "r.html").read_text())
     assert "whether one given row is in the data" in told
     assert "can learn about one row from this output" in told
@@ -85,7 +86,7 @@ def test_a_shared_ledger_is_told_as_a_whole(ratings, tmp_path):
     ledger = Ledger(Budget(3, 1e-7))
     decompose(ratings, 4, Interaction(), Budget(1, 1e-7), users=80, ledger=ledger)
     found = decompose(ratings, 4, Interaction(), Budget(2, 1e-7), users=80, ledger=ledger)
-    found.report(tmp_path / "a.html")
+    report(found, tmp_path / "a.html")
     told = text_of((tmp_path / "a.html").read_text())
     own = found.summary()["ledger"]["releases"]
     assert len(own) < len(ledger.entries)
@@ -100,14 +101,14 @@ def test_a_shared_ledger_is_told_as_a_whole(ratings, tmp_path):
 def test_the_page_is_a_function_of_the_file(result, tmp_path):
     names = [f"<item> {k}" for k in range(len(result.components))]
     result.save(tmp_path / "a.npz", items=names)
-    result.report(tmp_path / "a.html", items=names)
+    report(result, tmp_path / "a.html", items=names)
     assert basis.of_file(tmp_path / "a.npz") == (tmp_path / "a.html").read_text()
     assert "<item>" not in (tmp_path / "a.html").read_text()  # escaped
 
 
 def test_wrong_names_and_files_are_refused(result, tmp_path):
     with pytest.raises(ValueError, match="names of the columns"):
-        result.report(tmp_path / "a.html", items=["one"])
+        report(result, tmp_path / "a.html", items=["one"])
     np.savez(tmp_path / "b.npz", summary=json.dumps({"ledger": 3}))
     for name in ("b.npz", "missing.npz"):
         with pytest.raises(ValueError, match=name):
@@ -217,12 +218,12 @@ def test_the_secret_depends_on_the_relation():
     assert "which of two given items" in meaning.sentence("interaction/replace", 1.0)
 
 
-def test_releases_are_told_with_their_noise_and_part_of_the_budget(result):
-    html = basis.html(result.summary(), arrays_of(result))
+def test_releases_are_told_with_their_noise_and_part_of_the_budget(result, tmp_path):
+    html = page_of(tmp_path, result.summary(), arrays_of(result))
     told = text_of(html)
     for entry in result.ledger.entries:
         assert f"{entry.what} {entry.mu**2 / BUDGET.mu**2:.1%} {entry.mu:.4g} {entry.sigma * entry.step:.4g}" in told
-    level = 2 * result.settings["noise_std"] * np.sqrt(len(result.catalogue.chosen))
+    level = 2 * result.facts.noise_std * np.sqrt(len(result.catalogue.chosen))
     assert f"({level:.3g}, line)" in told
 
 
@@ -231,31 +232,38 @@ def arrays_of(result):
         "components": result.components,
         "eigenvalues": result.eigenvalues,
         "popularity": result.catalogue.popularity,
+        "chosen": result.catalogue.chosen,
     }
 
 
-def warned(result, **changed):
-    html = basis.html({**result.summary(), **changed}, arrays_of(result))
+def page_of(folder, summary, arrays):
+    """The page of a file with this summary and these arrays."""
+    np.savez(folder / "changed.npz", summary=json.dumps(summary), **arrays)
+    return basis.of_file(folder / "changed.npz")
+
+
+def warned(result, tmp_path, **changed):
+    html = page_of(tmp_path, {**result.summary(), **changed}, arrays_of(result))
     return " ".join(re.findall(r'<p class="warning">(.*?)</p>', html))
 
 
-def test_each_warning(result):
+def test_each_warning(result, tmp_path):
     summary = result.summary()
-    assert "large for 10,000,000 users" in warned(result, users_declared=10_000_000)
-    assert "large for" not in warned(result)
+    assert "large for 10,000,000 users" in warned(result, tmp_path, users_declared=10_000_000)
+    assert "large for" not in warned(result, tmp_path)
     spent = {**summary["ledger"], "spent": {"epsilon": 1.99, "delta": 1e-7, "mu": 0.99 * BUDGET.mu}}
-    assert "nearly empty" in warned(result, own_budget=False, ledger=spent)
-    assert "worth more than it says" in warned(result, budget={"epsilon": 0.01, "delta": 1e-7})
-    assert "worth more" not in warned(result)
+    assert "nearly empty" in warned(result, tmp_path, own_budget=False, ledger=spent)
+    assert "worth more than it says" in warned(result, tmp_path, budget={"epsilon": 0.01, "delta": 1e-7})
+    assert "worth more" not in warned(result, tmp_path)
     hidden = {**arrays_of(result), "eigenvalues": np.array([1e9, 1e8, 1.0, 0.0])}
-    assert "2 of 4 components are not stronger than what noise alone" in basis.html(summary, hidden)
-    assert "A rehearsal" in warned(result, parties={"rehearsal": True})
-    assert "for this call alone" in warned(result, parties={"rehearsal": True})
+    assert "2 of 4 components are not stronger than what noise alone" in page_of(tmp_path, summary, hidden)
+    assert "A rehearsal" in warned(result, tmp_path, parties={"rehearsal": True})
+    assert "for this call alone" in warned(result, tmp_path, parties={"rehearsal": True})
 
 
-def test_real_parties_are_no_rehearsal(result):
+def test_real_parties_are_no_rehearsal(result, tmp_path):
     parties = {"protocol": "peers", "parties": 7, "collusion": 2, "drop_tolerance": 0, "degree": 4, "rehearsal": False}
-    told = text_of(basis.html({**result.summary(), "parties": parties}, arrays_of(result)))
+    told = text_of(page_of(tmp_path, {**result.summary(), "parties": parties}, arrays_of(result)))
     assert "7 parties held the rows, and showed them to nobody. There was no server." in told
     assert "up to 2 of the peers" in told
     assert "that party's own ledger" in told
@@ -275,13 +283,13 @@ def every_text(found, text, path=()):
         yield text
 
 
-def test_nothing_in_a_hostile_file_becomes_markup(result):
+def test_nothing_in_a_hostile_file_becomes_markup(result, tmp_path):
     evil = "<script>alert(1)</script>$\\frac{"
     names = np.array([evil] * len(result.components))
     summary = {**result.summary(), "reason": "x", "catalogue": "y"}
     tried = 0
     for changed in every_text(summary, evil):
-        html = basis.html(changed, {**arrays_of(result), "items": names})
+        html = page_of(tmp_path, changed, {**arrays_of(result), "items": names})
         assert "<script" not in html
         tried += 1
     assert tried > 10
@@ -304,14 +312,14 @@ def test_what_was_declared_public_is_listed(ratings, tmp_path):
     from dpspectral import PrivateRecommender
 
     model = PrivateRecommender(3, epsilon=2, delta=1e-7, unit=Interaction(floor=9), degrees=np.full(80, 5.0), users=500)
-    settings = model.fit(ratings).result_.settings
-    assert settings["public"] == [
+    facts = model.fit(ratings).result_.facts
+    assert facts.public == (
         "the list of items (columns)", "the number of users", "the degree floor 9", "the degrees of the items",
-    ]  # fmt: skip
-    assert settings["users_declared"] == 500
+    )  # fmt: skip
+    assert facts.users_declared == 500
     counted = decompose(ratings, 3, Interaction(), BUDGET, users="private")
-    assert "users_declared" not in counted.settings
-    assert counted.settings["public"] == ["the list of items (columns)"]
+    assert counted.facts.users_declared is None
+    assert counted.facts.public == ("the list of items (columns)",)
 
 
 def test_no_path_gets_into_the_file_or_the_page(data):
@@ -331,7 +339,7 @@ def test_a_page_that_fails_is_a_warning_and_the_basis_is_kept(data, monkeypatch)
     def fails(*_):
         raise RuntimeError("no fonts")
 
-    monkeypatch.setattr("dpspectral.cli.basis.of_file", fails)
+    monkeypatch.setattr("dpspectral.cli.basis.html", fails)
     found = run(data, "fit")
     assert found.exit_code == 0, found.output
     assert "do not run this again" in re.sub(r"\s+", " ", found.output)

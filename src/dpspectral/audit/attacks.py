@@ -25,13 +25,13 @@ from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate, SecureNoise
 from dpspectral.privacy.units import SHARE_LOSS, Interaction, Unit
 from dpspectral.protocols.common import ring
+from dpspectral.protocols.common.encoding import members_and_rest
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers import edges
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peers import Peers
-from dpspectral.protocols.secure_sum.messages import members_and_rest
 from dpspectral.protocols.secure_sum.secure_sum import SecureSum
 from dpspectral.release.queries import Product, Query
 

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,12 @@ from dpspectral.core.files import write_text
 from dpspectral.data import datasets
 from dpspectral.data.tables import Table
 from dpspectral.methods.catalogue import PrivateCatalogue, catalogue_by_name
-from dpspectral.methods.power import Result
+from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceeded, Ledger
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.reports import meaning
-from dpspectral.reports.basis_page import beside, of_file, warnings_of
+from dpspectral.reports.basis_page import beside, html, warnings_of
 
 _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--items", metavar="FILE|N|from-data", help="The public list of items (columns)."),
@@ -205,11 +205,16 @@ class Asked:
 
     def write(self, result: Result, table: Table) -> dict[str, Any]:
         """The file, and a summary of what is in it."""
-        result.settings.update(own_budget=self.ledger is None, items_from=self.items_from(table))
-        more: dict[str, Any] = {} if table.items is None else {"items": table.items}
-        save_or_keep(result, self.out, self.budget, self.ledger, **more)
-        self.write_page()
+        result = self.named(result, table)
+        save_or_keep(result, self.out, self.budget, self.ledger)
+        self.write_page(result)
         return {**result.summary(), "catalogue": table.catalogue, "notes": list(table.notes), **self.written}
+
+    def named(self, result: Result, table: Table) -> Result:
+        """The result with what only the command knows."""
+        names = None if table.items is None else tuple(table.items)
+        found = replace(result, items=names)
+        return found.with_facts(own_budget=self.ledger is None, items_from=self.items_from(table))
 
     def items_from(self, table: Table) -> str:
         """Where the list of items came from. (Not its path: the result may be published.)"""
@@ -217,12 +222,12 @@ class Asked:
             return "columns"
         return self.items if self.items == datasets.FROM_DATA else "list"
 
-    def write_page(self) -> None:
-        """The page of the file that was written. What was released is paid for: without a page it is still a result."""
+    def write_page(self, result: Result) -> None:
+        """The page of what was written. What was released is paid for: without a page it is still a result."""
         if self.page is None:
             return
         try:
-            write_text(self.page, of_file(self.out), errors="replace")
+            write_text(self.page, html(result), errors="replace")
         except Exception as error:
             warnings.warn(
                 f"{self.out} is written, its page is not ({type(error).__name__}: {error}); the release is paid for: "
@@ -245,8 +250,10 @@ class Asked:
     def told(self, result: Result, table: Table) -> list[tuple[str, str]]:
         """The result in a few lines."""
         how, ledger = "one dense release", result.ledger
-        if result.settings["method"] == "power":
-            how = f"{result.settings['iterations']} iteration(s) of {result.settings['columns']} columns"
+        assert ledger is not None
+        result = self.named(result, table)
+        if result.facts.method == "power":
+            how = f"{result.facts.iterations} iteration(s) of {result.facts.columns} columns"
         values = ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if self.rank > 6 else "")
         return [
             *(("warning", text) for text in warnings_of(result)),
@@ -254,7 +261,7 @@ class Asked:
             ("guarantee", f"ε = {self.epsilon:.6g}, δ = {self.delta:g} (μ = {self.budget.mu:.6g}); this call only"),
             *([] if self.ledger is None else [("ledger", ledger_words(ledger))]),
             ("basis", f"{result.components.shape[0]} items × {self.rank} components, {how}"),
-            ("noise", f"standard deviation {result.settings['noise_std']:.4g} per entry of the (last) release"),
+            ("noise", f"standard deviation {result.facts.noise_std:.4g} per entry of the (last) release"),
             *([("why", result.reason)] if result.reason else []),
             ("eigenvalues", values),
             ("items", table.catalogue),

@@ -14,9 +14,10 @@ from rich.table import Table as Grid
 from dpspectral.cli.basis import Asked, basis_options, paid
 from dpspectral.cli.common import JSON, OUT, facts, plain_errors, progress_bar
 from dpspectral.cli.writing import spent, write_or_keep
-from dpspectral.core.files import read_arrays, write_text, write_whole
+from dpspectral.core.files import write_text, write_whole
 from dpspectral.data.tables import Table
 from dpspectral.methods.decompose import decompose
+from dpspectral.methods.result import Result
 from dpspectral.protocols.peers.peers import Peers
 from dpspectral.protocols.secure_sum.secure_sum import SecureSum
 
@@ -166,14 +167,15 @@ def _flower(
         simulate({**config, "out": str(made)}, Path(folder))
         if not made.exists():  # an older file at --out is no result of this run
             raise RuntimeError("the run ended without a result; the lines above say why")
-        summary = json.loads(str(read_arrays(made, ["summary"])["summary"]))
+        result = Result.load(made)
+        summary = result.summary()
         content = made.read_bytes()
         write_or_keep(
             asked.out,
             lambda path: write_whole(path, lambda stream: stream.write(content)),
             spent(asked.budget, asked.ledger),
         )
-        asked.write_page()
+        asked.write_page(result)
     if as_json:
         click.echo(json.dumps({**summary, **asked.written}, indent=2))
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from dpspectral.cli.common import DELTA, EPSILON, OUT, facts, ledger_words, open_ledger, plain_errors
-from dpspectral.core.files import read_arrays
+from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.entries import Entry, Kind, reservations, standing
 from dpspectral.privacy.ledger import Ledger
@@ -122,18 +121,12 @@ def verify(file: Path, result: Path | None) -> None:
 
 def _unknown(found: Ledger, result: Path) -> list[str]:
     """What a result says of itself that the ledger does not know."""
-    try:
-        told = json.loads(str(read_arrays(result, ["summary"])["summary"]))["ledger"]
-        own = [(entry["what"], entry["sensitivity"], entry["sigma"]) for entry in told["releases"]]
-        name = told.get("id")
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{result}: not a basis that dpspectral saved") from error
-    if name != found.id:
-        return [f"{result} was charged to another ledger ({name or 'without an id: version 0.1.0'}), not to this one"]
-    known = {(entry.what, entry.sensitivity, entry.sigma) for entry in found.entries}
-    return [
-        f"{result} holds the release {entry[0]!r}, which is not in the ledger" for entry in own if entry not in known
-    ]
+    account = Result.load(result).account
+    if account.ledger != found.id:
+        name = account.ledger or "without an id: version 0.1.0"
+        return [f"{result} was charged to another ledger ({name}), not to this one"]
+    missing = [release.what for release in account.releases if release not in found.entries]
+    return [f"{result} holds the release {what!r}, which is not in the ledger" for what in missing]
 
 
 @ledger.command()

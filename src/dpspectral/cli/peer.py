@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 from dpspectral.cli.common import ERR, JSON, check_out, facts, ledger_words, plain_errors, progress_bar
 from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.data.tables import read_catalogue
-from dpspectral.methods.power import Result
+from dpspectral.methods.result import Result
 from dpspectral.privacy.ledger import Ledger
 
 
@@ -52,7 +52,7 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
         told: dict[str, Any] = {}
 
         def save(result: Result, source: OnePeer) -> None:
-            save_or_keep(result, found.out, found.budget, found.ledger, items=names)
+            save_or_keep(replace(result, items=tuple(names)), found.out, found.budget, found.ledger)
             told.update(summary=result.summary(), sums=[asdict(one) for one in source.happened])
 
         try:

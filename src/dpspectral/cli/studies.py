@@ -14,7 +14,7 @@ from dpspectral.cli.common import DELTA, EPSILON, ERR, JSON, OUT, facts, plain_e
 from dpspectral.core import checks
 from dpspectral.core.files import check_writable, write_text, write_whole
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
-from dpspectral.studies.baselines import closed_form_multiplier, closed_form_true_epsilon
+from dpspectral.privacy.closed_form import closed_form_multiplier, closed_form_true_epsilon
 from dpspectral.studies.curves import LABELS, STEPS
 from dpspectral.studies.reproduce import PARTS, Options, command_line
 from dpspectral.studies.reproduce import reproduce as make

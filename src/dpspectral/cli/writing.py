@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpspectral.core.resources import check_space
-from dpspectral.methods.power import Result
+from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 
 Write = Callable[[Path], object]

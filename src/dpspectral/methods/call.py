@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from numbers import Integral
 from typing import Any
 
@@ -11,11 +10,13 @@ from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, Symm
 
 
 def call_facts(unit: Unit, budget: Budget, own_budget: bool, users: int | str | None) -> dict[str, Any]:
-    """Settings of a result: its budget, whether a ledger holds more than this call, what was declared public."""
-    facts: dict[str, Any] = {"own_budget": own_budget, "budget": asdict(budget), "public": declared(unit, users)}
-    if isinstance(users, Integral):
-        facts["users_declared"] = int(users)
-    return facts
+    """Facts of a result: its budget, whether a ledger holds more than this call, what was declared public."""
+    return {
+        "own_budget": own_budget,
+        "budget": budget,
+        "public": tuple(declared(unit, users)),
+        "users_declared": int(users) if isinstance(users, Integral) else None,
+    }
 
 
 def declared(unit: Unit, users: int | str | None) -> list[str]:

@@ -15,7 +15,8 @@ from dpspectral.data.rows import Rows
 from dpspectral.methods.call import call_facts
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.dense import MAX_BYTES, check_matrix_fits, dense_release
-from dpspectral.methods.power import Result, check_columns_fit, power_method, shape
+from dpspectral.methods.power import check_columns_fit, power_method, shape
+from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, opened
 from dpspectral.privacy.noise import NotPrivate
@@ -163,9 +164,7 @@ def decompose(
                 random_state=random_state, **options,
                 progress=None if progress is None else lambda number, part: progress(f"iteration {number}", part),
             )  # fmt: skip
-    result.settings.pop("users_declared", None)  # it may have been counted here
-    result.settings.update(call, reason=" ".join([*words, *_outcome(result, unit, n)]))
-    return result
+    return result.with_facts(**call, reason=" ".join([*words, *_outcome(result, unit, n)]))
 
 
 def automatic_catalogue(unit: PatternUnit, n: int, rank: int, mu: float) -> PrivateCatalogue | None:
@@ -222,9 +221,9 @@ def _outcome(result: Result, unit: Unit, n: int) -> list[str]:
             words.append(
                 f"The floor {found.floor} balances noise against the bias of weighing down users with few items."
             )
-    if result.settings["method"] == "power":
+    if result.facts.method == "power":
         words.append(
-            f"{result.settings['columns']} columns for {result.components.shape[1]} components in "
-            f"{result.settings['iterations']} iteration(s): extra columns cost little noise, and iterations share ε."
+            f"{result.facts.columns} columns for {result.components.shape[1]} components in "
+            f"{result.facts.iterations} iteration(s): extra columns cost little noise, and iterations share ε."
         )
     return words

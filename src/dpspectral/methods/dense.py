@@ -23,7 +23,8 @@ from dpspectral.linalg import orthonormal
 from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.methods.call import call_facts
 from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue, choose
-from dpspectral.methods.power import Result, catalogue_releases, check_catalogue, warn_large_delta
+from dpspectral.methods.power import catalogue_releases, check_catalogue, warn_large_delta
+from dpspectral.methods.result import Facts, Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, Run, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
@@ -116,8 +117,7 @@ def dense_release(
     with book.reserve(unit.relation, budget.mu) as account:
         result = _release(source, rank, unit, budget.mu, catalogue, account, users, random_state, storage, max_bytes,
                           progress)  # fmt: skip
-    result.settings.update(call_facts(unit, budget, ledger is None, users))
-    return result
+    return result.with_facts(**call_facts(unit, budget, ledger is None, users))
 
 
 def _release(
@@ -154,17 +154,11 @@ def _release(
     sizes = catalogue_sizes(matrix.n, rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(unit, Interaction) else _USER_ENOUGH
     components, eigenvalues, kept = source.same(*_leading(matrix, rank, sizes, enough, found, random_state, tell))
-    settings: dict[str, Any] = {
-        "method": "dense",
-        "storage": matrix.storage,
-        "noise_std": matrix.noise_std,
-        **source.facts(),
-    }
     if found is not None:
         found = Catalogue(found.popularity, found.chosen[kept], found.noise_std, found.floor)
         components = found.spread(components)
-    statement = ledger.statement()
-    return Result(components, eigenvalues, ledger.ledger, source.unit.describe(), settings, found, statement)
+    facts = Facts("dense", matrix.noise_std, storage=matrix.storage, parties=source.facts())
+    return Result(components, eigenvalues, source.unit.describe(), ledger.statement(), facts, found, ledger.ledger)
 
 
 def check_matrix_fits(

@@ -30,10 +30,10 @@ from dpspectral.methods.dense import MAX_BYTES, NOISE_RELEASES, catalogue_sizes
 from dpspectral.methods.floor import Degrees
 from dpspectral.methods.power import shape, start_matrix, warn_large_delta
 from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.closed_form import closed_form_multiplier
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import Interaction, PatternUnit, User
 from dpspectral.release.source import float_operator
-from dpspectral.studies.baselines import closed_form_multiplier
 
 Reals = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -8,28 +8,25 @@ Proof page: docs/proofs/power_method.md.
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
-from dpspectral.core.files import check_writable, write_text, write_whole
 from dpspectral.core.resources import check_memory
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.algebra import NUMPY, Algebra
 from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.methods.call import call_facts
 from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue, choose
+from dpspectral.methods.result import Facts, Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
-from dpspectral.privacy.ledger import Account, Ledger, Run, Statement, opened
+from dpspectral.privacy.ledger import Account, Run, opened
 from dpspectral.privacy.noise import NotPrivate, check_sigma
 from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.release.source import Source, as_source, float_operator
@@ -39,107 +36,6 @@ Multiply = Callable[[int, Any], Reals]  # iteration, public X → noisy A·X
 Progress = Callable[[int, float], None]  # iteration (from 1), finished fraction of its product
 
 _PEAK = 10  # matrices of items by columns in memory at once
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run released, and nothing else.
-
-    Attributes
-    ----------
-    components : (items, rank)
-        Orthonormal columns, leading first; rows of items outside a catalogue are zero.
-    eigenvalues : (rank,)
-        Noisy estimates, largest first; 0 where the noise hides them.
-    ledger : Ledger
-        What was released, and what it cost.
-    unit : str
-        Who is protected, in words.
-    settings : dict
-        Method, noise and choices; `reason` says why.
-    catalogue : Catalogue or None
-        Released popularity, and the items that were chosen by it.
-    """
-
-    components: Reals  # (n, rank), orthonormal columns, leading first
-    eigenvalues: Reals  # noisy estimates, largest first; 0 where the noise hides them
-    ledger: Ledger
-    unit: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    catalogue: Catalogue | None = None  # released popularity and the items chosen from it
-    statement: Statement | None = field(default=None, repr=False)  # what this call released, when it ended
-
-    @property
-    def reason(self) -> str:
-        """Why things were chosen as they were, where `decompose` chose them."""
-        return str(self.settings.get("reason", ""))
-
-    @property
-    def private(self) -> bool:
-        """False as soon as anything was seeded by hand."""
-        return self.ledger.private if self.statement is None else self.statement.private
-
-    def summary(self) -> dict[str, Any]:
-        """Public facts about the run, ready for JSON."""
-        return {
-            "private": self.private,
-            "protects": self.unit,
-            "items": int(self.components.shape[0]),
-            "rank": int(self.components.shape[1]),
-            **self.settings,
-            **self._choices(),
-            "ledger": self._ledger(),
-            "eigenvalues": [float(value) for value in self.eigenvalues],
-        }
-
-    def _ledger(self) -> dict[str, Any]:
-        """What this call released, and where its ledger stood then. (What others release is not its to tell.)"""
-        if self.statement is None:
-            raise ValueError("this result has no statement of what was released: it is not one of a call")
-        return self.statement.record()
-
-    def _choices(self) -> dict[str, Any]:
-        if self.catalogue is None:
-            return {}
-        return {
-            "chosen_items": len(self.catalogue.chosen),
-            "floor": self.catalogue.floor,
-            "popularity_noise_std": self.catalogue.noise_std,
-        }
-
-    def save(self, path: str | os.PathLike[str], **more: Any) -> None:
-        """Write components, eigenvalues, catalogue and the summary to an .npz file: all of it, or nothing.
-
-        `more` are further arrays of public facts, such as the names of the items.
-        """
-        reserved = {"components", "eigenvalues", "summary", "popularity", "chosen"} & set(more)
-        if reserved:
-            raise ValueError(f"{sorted(reserved)[0]!r} is written by save itself; choose another name")
-        check_writable(path)
-        arrays = {**self._arrays(), "summary": json.dumps(self.summary()), **more}
-        write_whole(path, lambda stream: np.savez(stream, **arrays))
-
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        """What was released, by the names it has in a file."""
-        arrays: dict[str, NDArray[Any]] = {"components": self.components, "eigenvalues": self.eigenvalues}
-        if self.catalogue is not None:
-            arrays |= {"popularity": self.catalogue.popularity, "chosen": self.catalogue.chosen}
-        return arrays
-
-    def report(self, path: str | os.PathLike[str], items: Sequence[str] | None = None) -> None:
-        """Write a page for people (.html): what was released, and what it tells about one person.
-
-        `items` are the public names of the columns. The page holds nothing that is not in this result.
-        """
-        from dpspectral.reports import basis_page as basis
-
-        if items is not None and len(items) != len(self.components):
-            raise ValueError(f"items must be the {len(self.components)} names of the columns, got {len(items)}")
-        check_writable(path)
-        arrays = self._arrays()
-        if items is not None:
-            arrays["items"] = np.array([str(item) for item in items])
-        write_text(path, basis.html(self.summary(), arrays), errors="replace")
 
 
 def iterate(
@@ -309,8 +205,7 @@ def power_method(
         progress=progress,
         extra_bits=extra_bits,
     )
-    result.settings.update(call_facts(unit, budget, ledger is None, users))
-    return result
+    return result.with_facts(**call_facts(unit, budget, ledger is None, users))
 
 
 def check_catalogue(catalogue: Any, source: Source) -> None:
@@ -425,12 +320,11 @@ def _run(
         else:  # p = rank is the published method; one product of few columns says too little about XᵀAX
             found_vectors, eigenvalues = algebra.leading(Y, rank, noise_std)
     components, eigenvalues = source.same(algebra.host(found_vectors), eigenvalues)
-    settings = {"method": "power", "iterations": count, "columns": p, "start": start, "noise_std": noise_std}
-    settings |= source.facts()
     if found is not None:
         components = found.spread(components)
-    statement = ledger.statement()
-    return Result(components, eigenvalues, ledger.ledger, source.unit.describe(), settings, found, statement)
+    facts = Facts("power", noise_std, iterations=count, columns=p, start=start, parties=source.facts())
+    unit = source.unit.describe()
+    return Result(components, eigenvalues, unit, ledger.statement(), facts, found, ledger.ledger)
 
 
 def catalogue_releases(source: Source, catalogue: PrivateCatalogue | None) -> int:

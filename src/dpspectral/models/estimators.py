@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpspectral.core import checks
-from dpspectral.methods.power import Result, columns, run, warn_large_delta
+from dpspectral.methods.power import columns, run, warn_large_delta
+from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, Ledger, opened
 from dpspectral.privacy.noise import NotPrivate
@@ -90,6 +91,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 stacklevel=3,
             )
         self.n_samples_: int = count
+        assert result.ledger is not None
         self.ledger_: Ledger = result.ledger
         self.private_: bool = result.private
 

@@ -8,8 +8,8 @@ anyone else: it can happen on that user's side.
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,11 +19,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.core import checks
-from dpspectral.core.files import UNREADABLE, read_arrays
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.decompose import automatic_catalogue, decompose
 from dpspectral.methods.dense import MAX_BYTES
-from dpspectral.methods.power import Result
+from dpspectral.methods.result import Result, read_basis
 from dpspectral.models.filters import bspm, gf_cf
 from dpspectral.models.private_filters import PrivateFilters
 from dpspectral.models.ranking import Ranking, best, evaluate
@@ -147,13 +146,14 @@ class PrivateRecommender(BaseEstimator):
             random_state=self.random_state, noise=self.noise, threads=self.threads, max_bytes=self.max_bytes,
         )  # fmt: skip
         if declared is not None:
-            result.settings["public"].append("the degrees of the items")
+            result = result.with_facts(public=(*result.facts.public, "the degrees of the items"))
         else:
             assert result.catalogue is not None
             declared = np.maximum(result.catalogue.popularity, 1.0)
         chosen = None if result.catalogue is None else result.catalogue.chosen
         self.items_: list[str] | None = None
         self.result_: Result = result
+        assert result.ledger is not None
         self.ledger_: Ledger = result.ledger
         self.private_: bool = result.private
         self._build(result.components, result.eigenvalues, declared, chosen)
@@ -237,40 +237,29 @@ class PrivateRecommender(BaseEstimator):
     def save(self, path: str | os.PathLike[str], items: list[str] | None = None) -> None:
         """Write what was released (and degrees that were declared) to an .npz file; all of it may be published."""
         check_is_fitted(self, "result_")
-        more: dict[str, Any] = {} if items is None else {"items": items}
-        self.result_.save(path, degrees=self.degrees_, **more)
+        named = self.result_ if items is None else replace(self.result_, items=tuple(items))
+        named.save(path, degrees=self.degrees_)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, filter: str = "gf-cf", alpha: float = 0.3) -> Self:
         """A recommender from a file of `save`, or of `dpspectral fit` with a catalogue. It can score, not charge."""
         model = cls(filter=filter, alpha=alpha)
         model._check_filter()
-        try:
-            found = read_arrays(path)
-            summary = json.loads(str(found["summary"]))
-            components, eigenvalues = (found[name].astype(np.float64) for name in ("components", "eigenvalues"))
-        except FileNotFoundError:
-            raise
-        except UNREADABLE as error:
-            raise ValueError(f"{path}: not a basis written by dpspectral") from error
-        n, k = components.shape if components.ndim == 2 else (0, 0)
-        degrees = found.get("degrees", found.get("popularity"))
+        result, more = read_basis(path)
+        n, found = len(result.components), result.catalogue
+        degrees = more.get("degrees", None if found is None else found.popularity)
         if degrees is None:
             raise ValueError(
                 f"{path}: the file has no item degrees; fit with a catalogue (--catalogue auto), or with "
                 "PrivateRecommender(degrees=...)"
             )
-        chosen = found.get("chosen")
-        sound = n and eigenvalues.shape == (k,) and degrees.shape == (n,) and np.isfinite(components).all()
-        sound = sound and np.isfinite(eigenvalues).all() and np.isfinite(degrees).all()
-        if chosen is not None:
-            sound = sound and chosen.ndim == 1 and chosen.dtype.kind in "iu" and set(chosen) <= set(range(n))
-        if not sound:
+        if degrees.shape != (n,) or degrees.dtype.kind not in "biuf" or not np.isfinite(degrees).all():
             raise ValueError(f"{path}: arrays do not fit together; not a basis written by dpspectral")
-        model.n_components = k
-        model.private_ = bool(summary.get("private", False))
-        model.items_ = [str(name) for name in found["items"]] if "items" in found else None
-        model._build(components, eigenvalues, np.maximum(degrees, 1.0), chosen)
+        model.n_components = result.components.shape[1]
+        model.private_, model.result_ = result.private, result
+        model.items_ = None if result.items is None else list(result.items)
+        chosen = None if found is None else found.chosen
+        model._build(result.components, result.eigenvalues, np.maximum(degrees, 1.0), chosen)
         return model
 
 

@@ -9,7 +9,7 @@ import secrets
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from dpspectral.privacy.ledger_lock import LedgerFileError
 from dpspectral.privacy.release import Release
 
 __all__ = ["Account", "BudgetExceeded", "Ledger", "Release", "Run", "Statement", "charged", "opened"]
+_RELEASE = ("what", "protects", "sensitivity", "sigma", "step", "private")
 _ROUNDING = 1e-12  # slack for adding up L equal parts of μ² in floating point; Budget.mu keeps more than that in hand
 
 
@@ -105,6 +106,27 @@ class Statement:
     private: bool  # nothing of this run was seeded by hand
     lasting: bool  # in a file
     anchored: bool  # a restored copy of that file would be noticed
+
+    @property
+    def own_mu(self) -> float:
+        """Of this run's releases."""
+        return total(self.releases)
+
+    @property
+    def relation(self) -> str:
+        """The neighbouring relation of its releases."""
+        return self.releases[0].protects if self.releases else ""
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Statement:
+        """What `record` wrote, also in files of version 0.1."""
+        budget = Budget(record["budget"]["epsilon"], record["budget"]["delta"])
+        releases = [Release(**{key: entry[key] for key in _RELEASE if key in entry}) for entry in record["releases"]]
+        return cls(
+            str(record.get("id") or ""), budget, max(checks.real("mu", record["spent"]["mu"]), 0.0), tuple(releases),
+            checks.integer("earlier", record.get("earlier", 0), low=0), checks.flag("private", record["private"]),
+            bool(record.get("lasting", False)), bool(record.get("anchored", False)),
+        )  # fmt: skip
 
     def record(self) -> dict[str, Any]:
         """For JSON."""

@@ -5,7 +5,7 @@ more of them than fit one machine. Whoever runs it sees all the data.
 
 The law: m shares of deviation σ_c add up to Σ round(N). The rounding errors are uniform and independent up to terms of
 order exp(−2π²σ_c²), so Σ round(N) is distributed like round(N(0, mσ_c² + (m − 1)/12)) up to the fourth cumulant of
-the errors: a total variation distance below 10⁻³/(mσ_c⁴) for σ_c ≥ 2 (tests/parties/test_simulated.py compares exact
+the errors: a total variation distance below 10⁻³/(mσ_c⁴) for σ_c ≥ 2 (tests/protocols/test_simulated.py compares exact
 laws). Where that is above 10⁻⁹, all m shares are drawn.
 """
 

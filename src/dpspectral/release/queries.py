@@ -107,7 +107,10 @@ class Query(ABC):
 
     def noisy(self, exact: Ints, noise: Noise, sigma: float) -> Answer:
         """The sum with noise; the exact one is gone."""
-        self.add_noise(exact, lambda deviation, count: noise.rounded_gaussian(deviation, (count,)), sigma)
+        if self.deviations == [(exact.size, 1.0)]:
+            exact += noise.rounded_gaussian(sigma, exact.shape)
+        else:
+            self.add_noise(exact, lambda deviation, count: noise.rounded_gaussian(deviation, (count,)), sigma)
         return Answer(exact, self.scale, sigma)
 
     def entry(self, what: str, mu: float, private: bool = True) -> Release:

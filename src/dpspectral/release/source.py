@@ -59,9 +59,9 @@ class Source(ABC):
     def expects(self, releases: int) -> None:  # noqa: B027 (most sources can)
         """Raise if so many further releases cannot be had, before the first is paid for."""
 
-    def facts(self) -> dict[str, Any]:
-        """Public facts about who held the rows, for the settings of a result."""
-        return {}
+    def facts(self) -> dict[str, Any] | None:
+        """Public facts about who held the rows, where it was not one curator."""
+        return None
 
     def without_rows(self) -> Source:
         """The same data for whoever must not see the number of users: nothing is chosen by it."""

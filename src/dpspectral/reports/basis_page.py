@@ -1,24 +1,25 @@
 """The page of a private basis.
 
-It is made from the released file alone (`Result.save`), so whoever may see the file may see the page. The file may come
-from anybody: what it says is checked before it is told, and escaped.
+It is made from a `Result` alone, so whoever may see that may see the page. A result may come from anybody's file: what
+it says was checked when it was loaded, and is escaped here.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dpspectral.core.files import UNREADABLE, read_arrays
+from dpspectral.core.files import UNREADABLE, check_writable, write_text
+from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.reports import meaning, page
 
-_ARRAYS = ("summary", "components", "eigenvalues", "items", "popularity")
 _SHOWN_COMPONENTS, _SHOWN_ITEMS, _SHOWN_RELEASES, _SHOWN_VALUES = 6, 5, 12, 1000
 
 
@@ -28,33 +29,35 @@ def beside(path: Path) -> Path:
     return path.with_name(f"{name}.report.html")
 
 
+def report(result: Result, path: str | os.PathLike[str], items: Sequence[str] | None = None) -> None:
+    """Write a plain-language report (.html): what was released, and what it tells about one person.
+
+    `items` are the public names of the columns. The page holds nothing that is not in the result.
+    """
+    named = result if items is None else replace(result, items=tuple(str(item) for item in items))
+    check_writable(path)
+    write_text(path, html(named), errors="replace")
+
+
 def of_file(path: Path) -> str:
     """The page of a file that `fit`, `federate` or `peer` wrote."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     try:
-        found = read_arrays(path, _ARRAYS)
-        summary = json.loads(str(found.pop("summary")))
-        return html(summary, found)
+        return html(Result.load(path))
     except (*UNREADABLE, ZeroDivisionError) as error:
         raise ValueError(f"{path}: not a basis that dpspectral saved ({error or type(error).__name__})") from error
 
 
-def _check(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    components, values = arrays["components"], arrays["eigenvalues"]
-    shape = (int(summary["items"]), int(summary["rank"]))
-    if components.shape != shape or values.shape != shape[1:] or min(shape) < 1:
-        raise ValueError("its arrays do not fit together")
-    if "items" in arrays and arrays["items"].shape != shape[:1]:
-        raise ValueError("its names do not fit its rows")
-    if not (np.isfinite(components).all() and np.isfinite(values).all()):
-        raise ValueError("its numbers are not finite")
-
-
 @page.plain_figures()
-def html(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
-    """The page of a summary (`Result.summary`) and the arrays beside it in the file."""
-    _check(summary, arrays)
+def html(result: Result) -> str:
+    """The page of a result."""
+    summary = result.summary()
+    arrays: dict[str, Any] = {"components": result.components, "eigenvalues": result.eigenvalues}
+    if result.items is not None:
+        arrays["items"] = result.items
+    if result.catalogue is not None:
+        arrays["popularity"] = result.catalogue.popularity
     ledger = summary["ledger"]
     relation = str(ledger["releases"][0]["protects"]) if ledger["releases"] else ""
     asked = _asked(summary)
@@ -187,7 +190,7 @@ def _noise_alone(summary: Mapping[str, Any]) -> float:
     return float(summary["noise_std"] * (items + math.sqrt(summary.get("columns", items**2))))
 
 
-def warnings_of(result: Any) -> list[str]:
+def warnings_of(result: Result) -> list[str]:
     """The page's warnings about a `Result`, for a terminal."""
     return _warnings(result.summary(), {"eigenvalues": result.eigenvalues})
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -139,11 +140,5 @@ def page(title: str, parts: Iterable[str], warnings: Iterable[str] = ()) -> str:
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>{_STYLE}</style></head>\n<body><main><h1>{escape(title)}</h1>\n{body}\n</main>\n"
-        f"<footer><p>Made by dpspectral {escape(_version())}.</p></footer></body></html>\n"
+        f"<footer><p>Made by dpspectral {escape(version('dpspectral'))}.</p></footer></body></html>\n"
     )
-
-
-def _version() -> str:
-    from dpspectral import __version__
-
-    return __version__

@@ -35,6 +35,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from dpspectral.core import checks
 from dpspectral.methods.power import plain_power_method
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
+from dpspectral.privacy.closed_form import closed_form_multiplier
 from dpspectral.privacy.units import Interaction
 from dpspectral.release.source import float_operator
 
@@ -59,16 +60,6 @@ class BaselineResult:
     def private(self) -> bool:
         """Never: floating-point noise, and a guarantee that may be smaller than it says."""
         return False
-
-
-def closed_form_multiplier(epsilon: float, delta: float, iterations: int) -> float:
-    """σ/Δ = ε⁻¹ √(4L log(1/δ)), used by Hardt-Price, Balcan et al. and the paper."""
-    return math.sqrt(4 * iterations * math.log(1 / delta)) / epsilon
-
-
-def closed_form_true_epsilon(epsilon: float, delta: float) -> float:
-    """The exact ε of a run calibrated by the closed form: it is μ-GDP with μ = ε/√(4 log(1/δ))."""
-    return epsilon_from_mu(epsilon / math.sqrt(4 * math.log(1 / delta)), delta)
 
 
 def fedpower_multiplier(epsilon: float, delta: float, iterations: int) -> float:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpspectral.privacy.budget import Budget
+from dpspectral.privacy.closed_form import closed_form_true_epsilon
 from dpspectral.reports import page as report
-from dpspectral.studies.baselines import closed_form_true_epsilon
 from dpspectral.studies.demo import Demo
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ def measure(R: Any, truth: NDArray[np.float64], method: str, epsilon: float, see
             random_state=seed, noise=NotPrivate(1_000 + seed),
         )  # fmt: skip
         basis = result.components
-        row["noise_std"] = result.settings["noise_std"]
+        row["noise_std"] = result.facts.noise_std
         if result.catalogue is not None:
             row |= {"items": len(result.catalogue.chosen), "floor": result.catalogue.floor}
     row["seconds"] = round(time.perf_counter() - began, 2)

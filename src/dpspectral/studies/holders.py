@@ -59,7 +59,7 @@ def _one(R: Any, truth: Callable[[], Any], kind: str, epsilon: float, run: int) 
             _source(R, kind, run), RANK, unit=UNIT, budget=Budget(epsilon, 1 / R.shape[1] ** 2), iterations=ITERATIONS,
             oversampling=COLUMNS - RANK, random_state=run,
         )  # fmt: skip
-    return {"error": relative_error(R, truth(), result.components), "noise_std": result.settings["noise_std"]}
+    return {"error": relative_error(R, truth(), result.components), "noise_std": result.facts.noise_std}
 
 
 def measure(

@@ -25,11 +25,12 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.common.encoding import Refused
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.common.party import Party, row_parts
 from dpspectral.protocols.secure_sum import memory
 from dpspectral.protocols.secure_sum.client import Client
-from dpspectral.protocols.secure_sum.messages import Kind, Refused, decode, peek
+from dpspectral.protocols.secure_sum.messages import Kind, decode, peek
 
 LOG = logging.getLogger("dpspectral.flower")
 app = ClientApp()

@@ -9,7 +9,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from dpspectral.deploy.flower.record import Envelope, answer_of
-from dpspectral.protocols.secure_sum.messages import Aborted, Refused
+from dpspectral.protocols.common.encoding import Aborted, Refused
 from dpspectral.protocols.secure_sum.network import Network
 from dpspectral.protocols.secure_sum.server import Wave
 

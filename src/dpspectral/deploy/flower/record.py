@@ -7,7 +7,8 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from dpspectral.protocols.secure_sum.messages import Refused, Setup
+from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.secure_sum.messages import Setup
 
 NAME = "dpspectral"
 

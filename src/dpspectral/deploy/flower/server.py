@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,11 @@ def _decompose(
         source, int(config["rank"]), unit, budget, ledger=ledger, users="private", progress=tell,
         random_state=seed, **options,
     )  # fmt: skip
-    result.settings["own_budget"] = True  # the lasting ledgers are the parties' own, and the server's
-    result.settings["parties"]["rehearsal"] = bool(config.get("rehearsal", False))
-    if "items-from" in config:
-        result.settings["items_from"] = str(config["items-from"])
-    result.save(out, items=names)
+    holders = {**(result.facts.parties or {}), "rehearsal": bool(config.get("rehearsal", False))}
+    result = result.with_facts(
+        own_budget=True,  # the lasting ledgers are the parties' own, and the server's
+        parties=holders, items_from=str(config["items-from"]) if "items-from" in config else None,
+    )  # fmt: skip
+    replace(result, items=tuple(names)).save(out)
     traffic = network.traffic
     LOG.info("%s written; %d sums, a party sent %.3f MB (mean)", out, len(source.opened), traffic.mean_party.sent / 1e6)

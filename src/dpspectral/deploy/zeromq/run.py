@@ -15,7 +15,7 @@ from dpspectral.deploy.zeromq.config import Config
 from dpspectral.deploy.zeromq.transport import Transport, read_key
 from dpspectral.linalg.operators import Progress
 from dpspectral.methods.decompose import decompose
-from dpspectral.methods.power import Result
+from dpspectral.methods.result import Result
 from dpspectral.privacy.ledger import Account, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit

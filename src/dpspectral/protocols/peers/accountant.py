@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpspectral.protocols.common.corruption import most_corrupt
 from dpspectral.protocols.peers.peer_graph import PeerGraph
-from dpspectral.protocols.secure_sum.neighbours import most_corrupt
 
 EDGE_LOSS = 0.01  # what finite noise on the edges may add to the variance
 _UNSAFE = 2.0**-41  # chance that a drawn graph has a peer with more colluding neighbours than reckoned with

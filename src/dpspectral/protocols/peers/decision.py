@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from dpspectral.protocols.common import keys
+from dpspectral.protocols.common.encoding import Aborted, Refused, entries, table
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.value import State, Value, ballot_paper
-from dpspectral.protocols.secure_sum.messages import Aborted, Refused, entries, table
 
 if TYPE_CHECKING:
     from dpspectral.protocols.peers.peer import Peer

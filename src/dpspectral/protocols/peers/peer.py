@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys
+from dpspectral.protocols.common.encoding import Aborted, Refused
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.common.question import decode as read_question
 from dpspectral.protocols.peers import edges
@@ -26,7 +27,6 @@ from dpspectral.protocols.peers.peer_frames import RUN_BYTES, Frame, Kind, decod
 from dpspectral.protocols.peers.peer_setup import PeerSetup
 from dpspectral.protocols.peers.peer_sum import Abandoned, Sum
 from dpspectral.protocols.peers.same import Same
-from dpspectral.protocols.secure_sum.messages import Aborted, Refused
 
 Found = TypeVar("Found")
 Ints = NDArray[np.int64]

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dpspectral.protocols.secure_sum.messages import Refused
+from dpspectral.protocols.common.encoding import Refused
 
 _HEADER = struct.Struct(">4sBB16sII")
 _MAGIC, _VERSION = b"dppr", 1

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, members_and_rest
 from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers import edges
 from dpspectral.protocols.peers.decision import Decision
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.value import ABANDON, SUM, State, Value
-from dpspectral.protocols.secure_sum.messages import Aborted, Refused, bitmap, members_and_rest
 
 if TYPE_CHECKING:
     from dpspectral.protocols.peers.peer import Peer

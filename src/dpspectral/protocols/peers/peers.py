@@ -51,11 +51,9 @@ class PeerSums(Parties):
     def facts(self) -> dict[str, Any]:
         setup = self.setup
         return {
-            "parties": {
-                "protocol": "peers", "parties": setup.parties, "collusion": setup.collusion,
-                "drop_tolerance": setup.drop_tolerance, "degree": setup.graph.degree, "price": setup.price,
-                "rehearsal": self.rehearsal,
-            }
+            "protocol": "peers", "parties": setup.parties, "collusion": setup.collusion,
+            "drop_tolerance": setup.drop_tolerance, "degree": setup.graph.degree, "price": setup.price,
+            "rehearsal": self.rehearsal,
         }  # fmt: skip
 
     def _begin_peers(self, setup: PeerSetup) -> None:

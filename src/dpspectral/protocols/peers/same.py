@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpspectral.protocols.common.encoding import Refused
 from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.peers.decision import Decision
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.value import SAME, State, Value
-from dpspectral.protocols.secure_sum.messages import Refused
 
 if TYPE_CHECKING:
     from dpspectral.protocols.peers.peer import Peer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from dpspectral.protocols.common.encoding import Refused, bitmap, members_and_rest
 from dpspectral.protocols.common.keys import digest
-from dpspectral.protocols.secure_sum.messages import Refused, bitmap, members_and_rest
 
 SUM, SAME, ABANDON = b"S", b"X", b"A"
 _STATE = struct.Struct(">iBB")  # ballot voted in, whether a block follows, whether the result is here

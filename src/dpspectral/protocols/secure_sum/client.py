@@ -16,22 +16,10 @@ import struct
 from dataclasses import dataclass
 
 from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, entries, members, members_and_rest, table
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum import shamir
-from dpspectral.protocols.secure_sum.messages import (
-    Aborted,
-    Frame,
-    Kind,
-    Refused,
-    Setup,
-    bitmap,
-    decode,
-    entries,
-    members,
-    members_and_rest,
-    peek,
-    table,
-)
+from dpspectral.protocols.secure_sum.messages import Frame, Kind, Setup, decode, peek
 
 MASK_KEY, SELF_MASK = 1, 2  # which of a neighbour's two secrets a share belongs to
 

@@ -13,9 +13,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dpspectral.protocols.common.encoding import Refused
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum.client import Client, Secrets
-from dpspectral.protocols.secure_sum.messages import Kind, Refused, Setup
+from dpspectral.protocols.secure_sum.messages import Kind, Setup
 
 _FORMAT = 2  # 1 kept the shares of all rounds, and the keys they were sealed with
 

@@ -8,11 +8,11 @@ refused. Frames do not authenticate their sender: that is the transport's part (
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
 from dpspectral.core import checks
+from dpspectral.protocols.common.encoding import Refused
 from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.secure_sum.neighbours import Committee, Graph, choose_committee, choose_graph
 
@@ -22,14 +22,6 @@ _HEADER = struct.Struct(">4sBB16sII")
 _DIGEST_BYTES = 16
 OVERHEAD = _HEADER.size + _DIGEST_BYTES
 RUN_BYTES = 16
-
-
-class Refused(ValueError):  # noqa: N818 (what happened to the message)
-    """A message was not acceptable here and now. It changed nothing."""
-
-
-class Aborted(RuntimeError):  # noqa: N818
-    """The round or the run cannot go on. No sum came out of it."""
 
 
 class Kind(IntEnum):
@@ -134,49 +126,3 @@ def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int |
     if its_round != round_:
         raise Refused(f"a message of round {its_round} in round {round_}")
     return Frame(kind, its_run, party, its_round, view[_HEADER.size : -_DIGEST_BYTES])
-
-
-def _bitmap_bytes(parties: int) -> int:
-    return (parties + 7) // 8
-
-
-def bitmap(members: Iterable[int], parties: int) -> bytes:
-    bits = bytearray(_bitmap_bytes(parties))
-    for member in members:
-        bits[member // 8] |= 1 << member % 8
-    return bytes(bits)
-
-
-def members(bits: bytes | memoryview, parties: int) -> frozenset[int]:
-    if len(bits) != _bitmap_bytes(parties):
-        raise Refused("a list of parties of the wrong size")
-    found = frozenset(party for party in range(8 * len(bits)) if bits[party // 8] >> party % 8 & 1)
-    if found and max(found) >= parties:
-        raise Refused("a list of parties that do not exist")
-    return found
-
-
-def members_and_rest(body: bytes | memoryview, parties: int) -> tuple[frozenset[int], bytes | memoryview]:
-    """A list of parties, and what follows it."""
-    size = _bitmap_bytes(parties)
-    return members(body[:size], parties), body[size:]
-
-
-def table(entries: dict[int, bytes]) -> bytes:
-    """Entries of one size, by party."""
-    return b"".join(party.to_bytes(4, "big") + entry for party, entry in sorted(entries.items()))
-
-
-def entries(body: bytes | memoryview, size: int) -> dict[int, bytes]:
-    """The inverse of `table`: increasing parties, entries of this size."""
-    if len(body) % (4 + size):
-        raise Refused("a table of the wrong size")
-    found: dict[int, bytes] = {}
-    last = -1
-    for start in range(0, len(body), 4 + size):
-        party = int.from_bytes(body[start : start + 4], "big")
-        if party <= last:
-            raise Refused("a table whose parties are not in order")
-        found[party] = bytes(body[start + 4 : start + 4 + size])
-        last = party
-    return found

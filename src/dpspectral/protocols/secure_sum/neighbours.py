@@ -40,6 +40,7 @@ from functools import lru_cache
 from scipy.stats import hypergeom
 
 from dpspectral.core import checks
+from dpspectral.protocols.common.corruption import most_corrupt
 from dpspectral.protocols.common.keys import digest
 
 _UNSAFE, _UNFINISHED = 2.0**-41, 2.0**-20  # probabilities that are accepted
@@ -150,11 +151,6 @@ def _threshold(s: int, c: int, d: int, k: int) -> int | None:
         return None
     t = (k + most_corrupt(s, c, k, _UNSAFE / s)) // 2 + 1
     return t if _surely_left(s, d, k, t, _UNFINISHED / s) else None
-
-
-def most_corrupt(s: int, c: int, drawn: int, rare: float) -> int:
-    """The least t such that more than t of c corrupt parties are among `drawn` of s with probability `rare` at most."""
-    return next(t for t in range(min(c, drawn) + 1) if hypergeom.sf(t, s, c, drawn) <= rare)
 
 
 def _surely_left(s: int, d: int, drawn: int, needed: int, rare: float) -> bool:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from dpspectral.protocols.secure_sum.messages import Aborted, Refused, Setup
+from dpspectral.protocols.common.encoding import Aborted, Refused
+from dpspectral.protocols.secure_sum.messages import Setup
 from dpspectral.protocols.secure_sum.server import Server, Sum, Wave
 
 Found = TypeVar("Found")

@@ -19,12 +19,13 @@ from dpspectral.linalg.operators import Progress
 from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
+from dpspectral.protocols.common.encoding import Aborted
 from dpspectral.protocols.common.journal import Entry, Journal
 from dpspectral.protocols.common.parties import Parties, same_kind
 from dpspectral.protocols.common.party import Party, split
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Aborted, Setup
+from dpspectral.protocols.secure_sum.messages import Setup
 from dpspectral.protocols.secure_sum.network import Network, Traffic
 
 
@@ -107,11 +108,9 @@ class SecureSum(Parties):
     def facts(self) -> dict[str, Any]:
         setup, local = self.setup, isinstance(self._network, LocalNetwork)
         return {
-            "parties": {
-                "protocol": "secure sum", "parties": setup.parties, "collusion": setup.collusion,
-                "drop_tolerance": setup.drop_tolerance, "neighbours": setup.graph.neighbours,
-                "threshold": setup.graph.threshold, "rehearsal": local,
-            }
+            "protocol": "secure sum", "parties": setup.parties, "collusion": setup.collusion,
+            "drop_tolerance": setup.drop_tolerance, "neighbours": setup.graph.neighbours,
+            "threshold": setup.graph.threshold, "rehearsal": local,
         }  # fmt: skip
 
     @property

@@ -14,20 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, entries, table
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, bundle_bytes, purpose, survived_view
-from dpspectral.protocols.secure_sum.messages import (
-    OVERHEAD,
-    Aborted,
-    Frame,
-    Kind,
-    Refused,
-    Setup,
-    bitmap,
-    decode,
-    entries,
-    table,
-)
+from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, Setup, decode
 
 
 @dataclass(frozen=True)

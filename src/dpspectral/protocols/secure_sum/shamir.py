@@ -3,7 +3,7 @@
 The secret is f(0) of a polynomial f of degree t − 1 whose other coefficients are uniform; party x ≥ 1 gets f(x). Any t
 points determine f by interpolation. Fewer say nothing: for t − 1 given points and any candidate secret there is exactly
 one polynomial through all of them, so every secret is equally likely. `cryptography` has no secret sharing; this is all
-there is to it. Checked against independent interpolation and fixed vectors in tests/parties/test_shamir.py.
+there is to it. Checked against independent interpolation and fixed vectors in tests/protocols/test_shamir.py.
 """
 
 from __future__ import annotations

@@ -100,11 +100,11 @@ def test_what_the_message_says_helps(ratings, little):
     few = 8 * 40**2  # 40 items
     assert len(dense_release(ratings, 4, unit=Interaction(5), budget=BUDGET, storage="lazy").components) == 80
     found = decompose(ratings, 4, Interaction(), BUDGET, max_bytes=few)
-    assert found.settings["method"] == "dense"
+    assert found.facts.method == "dense"
     assert len(found.catalogue.chosen) <= 40
     assert PrivateRecommender(4, epsilon=5, delta=1e-6, max_bytes=few).fit(ratings).recommend(ratings[:2]).shape
     little(163_000)  # 10 · 8 · 80 · 20 for the iterations
-    assert decompose(ratings, 4, Interaction(), BUDGET, method="power", oversampling=16).settings["columns"] == 20
+    assert decompose(ratings, 4, Interaction(), BUDGET, method="power", oversampling=16).facts.columns == 20
 
 
 def test_the_power_method_is_refused_too(ratings, little):

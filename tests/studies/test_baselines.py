@@ -8,13 +8,9 @@ import scipy.sparse as sp
 
 from dpspectral import Budget
 from dpspectral.privacy.budget import epsilon_from_mu
+from dpspectral.privacy.closed_form import closed_form_multiplier, closed_form_true_epsilon
 from dpspectral.studies import baselines
-from dpspectral.studies.baselines import (
-    analyze_gauss2014,
-    closed_form_multiplier,
-    closed_form_true_epsilon,
-    nicolas2025,
-)
+from dpspectral.studies.baselines import analyze_gauss2014, nicolas2025
 
 
 def sine(U, V):

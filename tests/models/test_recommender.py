@@ -165,17 +165,22 @@ def test_files_that_are_no_basis_are_refused(parts, tmp_path):
     for name in ("text.npz", "odd.npz"):
         with pytest.raises(ValueError, match="not a basis"):
             PrivateRecommender.load(tmp_path / name)
-    good = {"components": np.eye(4)[:, :2], "eigenvalues": np.ones(2), "summary": "{}", "popularity": np.ones(4)}
+    PrivateRecommender(4, epsilon=2, delta=1e-6).fit(parts.train).save(tmp_path / "good.npz")
+    with np.load(tmp_path / "good.npz") as file:
+        good = dict(file)
+    n = len(good["components"])
     for change in (
         {"eigenvalues": np.ones(3)},
-        {"popularity": np.ones(5)},
-        {"chosen": np.array([7])},
-        {"components": np.full((4, 2), np.nan)},
+        {"popularity": np.ones(n + 1)},
+        {"degrees": np.ones(n + 1)},
+        {"chosen": np.array([n])},
+        {"components": np.full((n, 4), np.nan)},
+        {"summary": "{}"},
     ):
         np.savez(tmp_path / "bad.npz", **(good | change))
-        with pytest.raises(ValueError, match="do not fit together"):
+        with pytest.raises(ValueError, match=r"not a basis|do not fit"):
             PrivateRecommender.load(tmp_path / "bad.npz")
-    np.savez(tmp_path / "plain.npz", **{k: v for k, v in good.items() if k != "popularity"})
+    np.savez(tmp_path / "plain.npz", **{k: v for k, v in good.items() if k not in ("popularity", "degrees")})
     with pytest.raises(ValueError, match="no item degrees"):
         PrivateRecommender.load(tmp_path / "plain.npz")
 

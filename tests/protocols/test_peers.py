@@ -25,6 +25,7 @@ from dpspectral import (
 from dpspectral.cli import main
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.protocols.common import ring
+from dpspectral.protocols.common.encoding import members_and_rest
 from dpspectral.protocols.common.keys import public_key
 from dpspectral.protocols.common.party import split
 from dpspectral.protocols.common.question import Question
@@ -32,7 +33,6 @@ from dpspectral.protocols.peers import edges
 from dpspectral.protocols.peers.local_peers import LocalPeers
 from dpspectral.protocols.peers.peer_frames import Kind
 from dpspectral.protocols.peers.peer_setup import PeerSetup
-from dpspectral.protocols.secure_sum.messages import members_and_rest
 from dpspectral.protocols.simulated import SimulatedSum
 from dpspectral.release.queries import ItemMatrix, Popularity, Product
 from dpspectral.release.source import Curator

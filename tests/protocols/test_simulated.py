@@ -113,7 +113,7 @@ def test_seventy_thousand_parties_fit_a_laptop(ratings):
     assert result.ledger.epsilon() == pytest.approx(5)
     assert all("simulated parties" in entry.what for entry in result.ledger.entries)
     expected = math.sqrt(71_567 / (71_567 - 2 * 7156))
-    assert result.settings["noise_std"] == pytest.approx(
+    assert result.facts.noise_std == pytest.approx(
         result.ledger.entries[-1].sigma * result.ledger.entries[-1].step * expected
     )
 

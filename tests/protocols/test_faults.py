@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 
 from dpspectral import Interaction
 from dpspectral.protocols.common import keys
+from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, entries, table
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, Client
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, entries, table
+from dpspectral.protocols.secure_sum.messages import Frame, Kind, Setup
 from dpspectral.protocols.secure_sum.neighbours import _ring, choose_committee, choose_graph
 from dpspectral.protocols.secure_sum.server import Server, Wave
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from dpspectral.protocols.common import keys
+from dpspectral.protocols.common.encoding import Aborted, entries
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, _between, _seal_key, bundle_bytes
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 from dpspectral.protocols.secure_sum.memory import dump
-from dpspectral.protocols.secure_sum.messages import Aborted, entries
 
 S, D, ROUNDS = 5, 1, 3
 BODY, DIGEST = 30, 16

@@ -115,7 +115,7 @@ def test_all_that_is_drawn_was_charged_before_at_the_same_deviation(ratings, uni
         assert entries[1].sensitivity == pytest.approx(2**20, rel=1e-9)
         assert noise.given[1][2].shape == (1,)
 
-    if found.settings["method"] == "dense":
+    if found.facts.method == "dense":
         (entry,) = entries[tallies:]
         items = int(entry.what.split()[-1])
         rounding = unit.with_floor(found.catalogue.floor).dense_rounding(items)

@@ -10,10 +10,11 @@ import pytest
 from scipy.stats import chi2
 
 from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.encoding import bitmap, entries, table
 from dpspectral.protocols.secure_sum import client as module
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Frame, Kind, bitmap, entries, table
+from dpspectral.protocols.secure_sum.messages import Frame, Kind
 
 S, D, SIZE, BITS, VICTIM, LEAVING = 7, 1, 20_000, 16, 2, 5
 BODY, DIGEST = 30, 16

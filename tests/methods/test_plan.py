@@ -64,7 +64,7 @@ def test_noise_level_is_the_one_that_is_used_and_methods_rank_as_measured(privat
     for seed in range(2):
         for name, result in results(private, unit, budget, seed):
             measured.setdefault(name, []).append(relative_error(private, truth, result.components))
-            noise.setdefault(name, []).append(result.settings["noise_std"])
+            noise.setdefault(name, []).append(result.facts.noise_std)
     if isinstance(unit, Interaction):
         measured["the paper"] = [
             relative_error(

@@ -16,11 +16,12 @@ from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
 from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, table
+from dpspectral.protocols.common.encoding import entries as records
 from dpspectral.protocols.common.question import Question, decode
 from dpspectral.protocols.secure_sum import memory, shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK
-from dpspectral.protocols.secure_sum.messages import Aborted, Frame, Kind, Refused, Setup, bitmap, table
-from dpspectral.protocols.secure_sum.messages import entries as records
+from dpspectral.protocols.secure_sum.messages import Frame, Kind, Setup
 from dpspectral.protocols.secure_sum.server import Wave
 from dpspectral.release.queries import Popularity
 

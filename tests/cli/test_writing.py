@@ -23,7 +23,7 @@ from dpspectral.cli import basis as command
 from dpspectral.cli import main, writing
 from dpspectral.core import resources
 from dpspectral.core.files import write_whole
-from dpspectral.methods import power
+from dpspectral.methods import result as result_module
 
 MIB = 1 << 20
 
@@ -88,7 +88,7 @@ def test_a_basis_that_cannot_be_written_is_kept_elsewhere(data, monkeypatch, nam
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         write_whole(path, fill)
 
-    monkeypatch.setattr(power, "write_whole", full)
+    monkeypatch.setattr(result_module, "write_whole", full)
     found = fit(data, *(("--parties", 3) if name == "federate" else ()), name=name)
     assert found.exit_code == 1
     assert f"{data / 'basis.npz'} could not be written: No space left on device" in found.output
@@ -109,7 +109,7 @@ def test_where_nothing_can_be_written_the_loss_and_its_price_are_said(data, monk
     def full(path, fill):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(power, "write_whole", full)
+    monkeypatch.setattr(result_module, "write_whole", full)
     monkeypatch.setattr(Path, "home", lambda: data / "temporary")
     found = fit(data)
     assert found.exit_code == 1
@@ -130,13 +130,13 @@ def test_without_a_ledger_the_price_is_said_too(data):
 
 
 def test_releases_before_memory_ran_out_are_said(data, monkeypatch):
-    original = power.Result.__init__
+    original = result_module.Result.__init__
 
     def failing(self, *arguments, **options):
         original(self, *arguments, **options)
         raise MemoryError("no more")
 
-    monkeypatch.setattr(power.Result, "__init__", failing)
+    monkeypatch.setattr(result_module.Result, "__init__", failing)
     found = fit(data)
     assert found.exit_code == 1
     assert re.search(r"no more \([234] release\(s\) of this call were charged before, and stay so\)", found.output)

@@ -29,9 +29,10 @@ from dpspectral import (
 )
 from dpspectral.cli import main
 from dpspectral.privacy.iterate import Iterate
+from dpspectral.protocols.common.encoding import Aborted
 from dpspectral.protocols.common.question import Question, decode
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Aborted, Setup
+from dpspectral.protocols.secure_sum.messages import Setup
 from dpspectral.protocols.simulated import SimulatedSum
 from dpspectral.release.queries import Popularity, Product
 from dpspectral.release.source import Curator

@@ -315,7 +315,7 @@ def test_stored_and_lazy_give_the_same_bits(ratings, unit, config, small_tiles):
         )
         for storage in ("stored", "lazy")
     )  # fmt: skip
-    assert (one.settings["storage"], two.settings["storage"]) == ("stored", "lazy")
+    assert (one.facts.storage, two.facts.storage) == ("stored", "lazy")
     assert one.components.tobytes() == two.components.tobytes()
     assert one.eigenvalues.tobytes() == two.eigenvalues.tobytes()
     assert one.ledger.entries == two.ledger.entries
@@ -327,11 +327,11 @@ def test_stored_and_lazy_give_the_same_bits(ratings, unit, config, small_tiles):
 def test_auto_stores_what_fits(ratings):
     for room, storage in ((8 * 80**2, "stored"), (8 * 80**2 - 1, "lazy")):
         found = dense_release(ratings, 3, unit=User(), budget=BUDGET, max_bytes=room)
-        assert found.settings["storage"] == storage
+        assert found.facts.storage == storage
     found = dense_release(
         ratings, 3, unit=User(), budget=Budget(50, 1e-6), max_bytes=8 * 30**2, catalogue=PrivateCatalogue()
     )
-    assert found.settings["storage"] == "stored"
+    assert found.facts.storage == "stored"
     assert len(found.catalogue.chosen) <= 30
 
 

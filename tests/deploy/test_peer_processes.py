@@ -39,7 +39,7 @@ from dpspectral.deploy.zeromq import run as peer_run
 from dpspectral.deploy.zeromq.config import Config
 from dpspectral.deploy.zeromq.run import Background
 from dpspectral.deploy.zeromq.transport import Address, Transport, make_keys, read_key
-from dpspectral.methods import power
+from dpspectral.methods import result as result_module
 from dpspectral.privacy.ledger_file import LedgerFile
 from dpspectral.privacy.release import Release
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
@@ -600,7 +600,7 @@ def test_a_basis_that_a_peer_cannot_write_is_kept_elsewhere(files, monkeypatch, 
 
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(power, "write_whole", full)
+    monkeypatch.setattr(result_module, "write_whole", full)
     monkeypatch.setattr(peer_run, "run_peer", lambda config, tell, save: save(result, None))
     found = CliRunner().invoke(main, ["peer", "--config", str(files.file(0, "toml"))])
     assert found.exit_code == 1

@@ -96,7 +96,7 @@ def test_planned_noise_is_the_noise_of_a_run_on_ml1m(ml1m, unit, epsilon):
     planned = {option.name: option.noise_std for option in options}
     for method in ("dense", "power"):
         result = decompose(ml1m, RANK, unit, budget, method=method, random_state=0, noise=NotPrivate(1))
-        assert result.settings["noise_std"] == pytest.approx(planned[f"{method}, catalogue"], rel=0.05), method
+        assert result.facts.noise_std == pytest.approx(planned[f"{method}, catalogue"], rel=0.05), method
 
 
 @pytest.mark.filterwarnings("ignore:delta=")  # 1/items² is large on sets with few items
@@ -104,7 +104,7 @@ def test_planned_noise_is_the_noise_of_a_run_on_ml1m(ml1m, unit, epsilon):
 def test_plans_agree_with_the_recorded_frontier(data_dir, name):
     """With the set itself declared public: noise to 5% wherever the recorded runs agree on it that well themselves (at
     small ε the floor, and noise with it, is chosen from very noisy degrees), and methods in the measured order."""
-    recorded = frontier.read(Path(__file__).parents[1] / "docs" / "frontier.csv")
+    recorded = frontier.read(Path(__file__).parents[2] / "docs" / "frontier.csv")
     R = load_train(data_dir / f"{name}.npz")
     users, items = R.shape
     public = stand_in(R)

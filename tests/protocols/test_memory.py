@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from dpspectral.protocols.common.encoding import Aborted, Refused
 from dpspectral.protocols.secure_sum import memory
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 from dpspectral.protocols.secure_sum.memory import Answered, dump, load
-from dpspectral.protocols.secure_sum.messages import Aborted, Refused, Setup
+from dpspectral.protocols.secure_sum.messages import Setup
 
 
 class Fixed:

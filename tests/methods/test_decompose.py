@@ -33,7 +33,7 @@ def R():  # noqa: N802 (the matrix)
 def test_interactions_get_a_catalogue_a_floor_and_a_dense_release(R):
     result = decompose(R, 4, Interaction(), BUDGET)
     assert result.private
-    assert result.settings["method"] == "dense"
+    assert result.facts.method == "dense"
     assert result.catalogue.floor >= 1
     assert [entry.what.split(",")[0] for entry in result.ledger.entries] == [
         "popularity of 300 items",
@@ -112,11 +112,11 @@ def test_every_choice_can_be_overruled(R):
         R, 4, Interaction(9), BUDGET, method="power", catalogue=PrivateCatalogue(0.2, items=50), oversampling=3,
         iterations=4, start="flat", momentum=0.5,
     )  # fmt: skip
-    assert (result.settings["columns"], result.settings["iterations"], result.settings["start"]) == (7, 4, "flat")
+    assert (result.facts.columns, result.facts.iterations, result.facts.start) == (7, 4, "flat")
     assert len(result.catalogue.chosen) == 50
     assert result.catalogue.floor == 9
     assert decompose(R, 4, Interaction(9), BUDGET, catalogue=None).catalogue is None
-    assert decompose(R, 4, Interaction(9), BUDGET, iterations=2).settings["method"] == "power"
+    assert decompose(R, 4, Interaction(9), BUDGET, iterations=2).facts.method == "power"
 
 
 def test_same_noise_gives_what_the_methods_themselves_give(R):
@@ -130,11 +130,11 @@ def test_same_noise_gives_what_the_methods_themselves_give(R):
 def test_other_units_and_sources_go_to_the_power_method(R, rng):
     X = rng.normal(size=(200, 12))
     result = decompose(X, 2, BoundedRows(3.0), BUDGET)
-    assert result.settings["method"] == "power"
+    assert result.facts.method == "power"
     assert result.catalogue is None
-    assert decompose(np.eye(12), 2, SymmetricUpdate(), BUDGET).settings["method"] == "power"
+    assert decompose(np.eye(12), 2, SymmetricUpdate(), BUDGET).facts.method == "power"
     unit = Interaction(5)
-    assert decompose(Curator(R, unit), 2, unit, BUDGET).settings["method"] == "power"
+    assert decompose(Curator(R, unit), 2, unit, BUDGET).facts.method == "power"
 
 
 def test_large_catalogue_without_choice_of_items_iterates(R):
@@ -142,7 +142,7 @@ def test_large_catalogue_without_choice_of_items_iterates(R):
 
     wide = sp.csr_array((np.ones(4, bool), ([0, 1, 2, 3], [5, 5, 19_000, 7])), shape=(10, 20_000))
     result = decompose(wide, 1, User(), BUDGET, catalogue=None)
-    assert result.settings["method"] == "power"
+    assert result.facts.method == "power"
     assert "does not fit" in result.reason
 
 

@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import chi2
 
 from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.encoding import bitmap
 from dpspectral.protocols.secure_sum.client import asked_view, purpose
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import bitmap
 
 
 class Fixed:

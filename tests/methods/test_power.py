@@ -160,7 +160,7 @@ def test_whole_budget_is_spent_and_no_more(ratings):
     result = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, iterations=5)
     assert result.ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
     assert result.ledger.epsilon() == pytest.approx(2, rel=1e-6)
-    assert result.settings["own_budget"]
+    assert result.facts.own_budget
 
 
 def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(ratings):
@@ -302,7 +302,7 @@ def test_symmetric_matrix_is_decomposed_as_it_is(rng):
 def test_all_columns_and_rank_n_work(ratings, start):
     result = power_method(ratings, 80, unit=Interaction(5), budget=BUDGET, start=start)
     assert result.components.shape == (80, 80)
-    assert result.settings["columns"] == 80
+    assert result.facts.columns == 80
 
 
 def test_all_zero_rows_and_data_are_fine():
@@ -432,7 +432,7 @@ def test_a_source_can_be_passed_instead_of_data(ratings):
 def test_columns_and_iterations_left_open_follow_from_public_facts(ratings):
     def settings(n, **options):
         result = power_method(ratings[:, :n], 2, unit=Interaction(5), budget=BUDGET, **options)
-        return result.settings["columns"], result.settings["iterations"]
+        return result.facts.columns, result.facts.iterations
 
     assert settings(80) == (32, 2)
     assert settings(20) == (20, 1)
@@ -440,7 +440,7 @@ def test_columns_and_iterations_left_open_follow_from_public_facts(ratings):
     assert settings(80, oversampling=1) == (3, 2)
     A = np.eye(80)
     result = power_method(A, 2, unit=SymmetricUpdate(), budget=BUDGET)
-    assert (result.settings["columns"], result.settings["iterations"]) == (8, 3)
+    assert (result.facts.columns, result.facts.iterations) == (8, 3)
 
 
 def test_one_product_with_all_columns_is_the_symmetrised_matrix(ratings):

@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 
 from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate
 from dpspectral.protocols.common import keys, ring
+from dpspectral.protocols.common.encoding import Aborted, bitmap, members_and_rest, table
 from dpspectral.protocols.common.party import row_parts, split
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.local_peers import LocalPeers
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peer_setup import PeerSetup
-from dpspectral.protocols.secure_sum.messages import Aborted, bitmap, members_and_rest, table
 from dpspectral.release.queries import Popularity
 
 ITEMS = 6

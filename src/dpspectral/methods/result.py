@@ -1,0 +1,254 @@
+"""What a run released, and nothing else: a basis, what it cost, and how it was made. Saved to one file, and loaded.
+
+All of it may be published: released figures, and facts that the caller declared or chose. Reports are made from it.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.metadata import version
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.core import checks
+from dpspectral.core.files import UNREADABLE, check_writable, read_arrays, write_whole
+from dpspectral.methods.catalogue import Catalogue
+from dpspectral.privacy.budget import Budget, epsilon_from_mu
+from dpspectral.privacy.ledger import Ledger, Statement
+
+Reals = NDArray[np.float64]
+_OWN = {"components", "eigenvalues", "summary", "popularity", "chosen", "items"}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """How a result was made. None of it is about single records."""
+
+    method: str  # "power" or "dense"
+    noise_std: float  # per entry of the (last) release
+    budget: Budget | None = None  # of the call
+    own_budget: bool = True  # no other call shares it
+    public: tuple[str, ...] = ()  # what the caller declared public, in words
+    iterations: int | None = None
+    columns: int | None = None
+    start: str | None = None
+    storage: str | None = None
+    users_declared: int | None = None
+    users_counted: int | None = None
+    parties: Mapping[str, Any] | None = None  # who held the rows, if not one curator
+    items_from: str | None = None  # where the list of items came from
+    reason: str = ""  # why things were chosen as they were, where `decompose` chose them
+
+    def record(self) -> dict[str, Any]:
+        """For JSON: what is known."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        found["budget"] = None if self.budget is None else asdict(self.budget)
+        found["public"] = list(self.public)
+        return {name: value for name, value in found.items() if value is not None and value != ""}
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> Facts:
+        """What `record` wrote; names it does not know are left out."""
+        found = {one.name: record[one.name] for one in fields(cls) if one.name in record}
+        if "budget" in found:
+            found["budget"] = Budget(found["budget"]["epsilon"], found["budget"]["delta"])
+        found["public"] = tuple(str(one) for one in found.get("public", ()))
+        for name in ("iterations", "columns", "users_declared", "users_counted"):
+            checks.optional_integer(name, found.get(name), low=1)
+        for name in ("method", "start", "storage", "items_from", "reason"):
+            if not isinstance(found.get(name, ""), str):
+                raise TypeError(f"{name} must be text, got {found[name]!r}")
+        if not isinstance(found.get("parties", {}), Mapping):
+            raise TypeError(f"parties must be a table, got {found['parties']!r}")
+        found["noise_std"] = checks.real("noise_std", found["noise_std"])
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run released, and nothing else.
+
+    Attributes
+    ----------
+    components : (items, rank)
+        Orthonormal columns, leading first; rows of items outside a catalogue are zero. (`components_` of scikit-learn's
+        estimators is the transpose.)
+    eigenvalues : (rank,)
+        Noisy estimates, largest first; 0 where the noise hides them.
+    unit : str
+        Who is protected, in words.
+    account : Statement
+        What this call released, what it cost, and where its ledger stood when it ended.
+    facts : Facts
+        Method, noise and choices.
+    catalogue : Catalogue or None
+        Released popularity, and the items that were chosen by it.
+    ledger : Ledger or None
+        The ledger itself; a result from a file has none.
+    items : names of the rows of the components, or None
+    """
+
+    components: Reals
+    eigenvalues: Reals
+    unit: str
+    account: Statement = field(repr=False)
+    facts: Facts = field(repr=False)
+    catalogue: Catalogue | None = field(default=None, repr=False)
+    ledger: Ledger | None = field(default=None, repr=False)
+    items: tuple[str, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.components.ndim != 2 or min(self.components.shape) < 1:
+            raise ValueError(f"components must be a matrix, got shape {self.components.shape}")
+        if self.eigenvalues.shape != self.components.shape[1:]:
+            raise ValueError("components and eigenvalues do not fit together")
+        if self.items is not None and len(self.items) != len(self.components):
+            raise ValueError(f"items must be the {len(self.components)} names of the columns, got {len(self.items)}")
+
+    def __repr__(self) -> str:
+        (n, rank), spent = self.components.shape, self._spent()
+        promise = f"epsilon={spent.epsilon:.4g}, delta={spent.delta:g}" if self.private else "NOT PRIVATE"
+        return (
+            f"Result({n} items x {rank} components, {self.facts.method}, {promise},\n"
+            f"       protects {self.unit},\n"
+            f"       noise {self.facts.noise_std:.4g}, eigenvalues {np.array2string(self.eigenvalues[:4], precision=4)}"
+            f"{' ...' if rank > 4 else ''})"
+        )
+
+    def _repr_html_(self) -> str:
+        spent = self._spent()
+        rows = {
+            "protects": self.unit,
+            "ε, δ": f"{spent.epsilon:.4g}, {spent.delta:g}" if self.private else "NOT PRIVATE",
+            "basis": f"{self.components.shape[0]:,} items × {self.components.shape[1]} ({self.facts.method})",
+            "noise": f"{self.facts.noise_std:.4g} per entry",
+            "eigenvalues": ", ".join(f"{value:.4g}" for value in self.eigenvalues[:6]),
+            "why": self.reason,
+        }
+        lines = (f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in rows.items() if text)
+        return f"<table>{''.join(lines)}</table>"
+
+    def _spent(self) -> Budget:
+        """(ε, δ) of this call: what it was given, or what its releases add up to."""
+        if self.facts.budget is not None:
+            return self.facts.budget
+        delta = self.account.budget.delta
+        return Budget(max(epsilon_from_mu(self.account.own_mu, delta), 1e-12), delta)
+
+    @property
+    def reason(self) -> str:
+        """Why things were chosen as they were, where `decompose` chose them."""
+        return self.facts.reason
+
+    @property
+    def private(self) -> bool:
+        """False as soon as anything was seeded by hand."""
+        return self.account.private
+
+    def with_facts(self, **changes: Any) -> Self:
+        """The same result with other facts."""
+        return replace(self, facts=replace(self.facts, **changes))
+
+    def statement(self) -> dict[str, Any]:
+        """The promise, for machines: who is protected, how well, by which releases, given what."""
+        spent = self._spent()
+        return {
+            "private": self.private,
+            "unit": self.unit,
+            "relation": self.account.relation,
+            "epsilon": spent.epsilon,
+            "delta": spent.delta,
+            "mu": spent.mu,
+            "own_budget": self.facts.own_budget,
+            "declared_public": list(self.facts.public),
+            "ledger": self.account.record(),
+            "versions": {name: version(name) for name in ("dpspectral", "numpy", "cryptography")},
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Public facts about the run, ready for JSON."""
+        return {
+            "private": self.private,
+            "protects": self.unit,
+            "items": int(self.components.shape[0]),
+            "rank": int(self.components.shape[1]),
+            **self.facts.record(),
+            **self._choices(),
+            "ledger": self.account.record(),
+            "eigenvalues": [float(value) for value in self.eigenvalues],
+        }
+
+    def _choices(self) -> dict[str, Any]:
+        if self.catalogue is None:
+            return {}
+        return {
+            "chosen_items": len(self.catalogue.chosen),
+            "floor": self.catalogue.floor,
+            "popularity_noise_std": self.catalogue.noise_std,
+        }
+
+    def save(self, path: str | os.PathLike[str], *, items: Sequence[str] | None = None, **more: Any) -> None:
+        """Write it to an .npz file: all of it, or nothing.
+
+        `items` are the public names of the columns, `more` further arrays of public facts.
+        """
+        if items is not None:
+            return replace(self, items=tuple(str(name) for name in items)).save(path, **more)
+        if reserved := _OWN & set(more):
+            raise ValueError(f"{sorted(reserved)[0]!r} is written by save itself; choose another name")
+        check_writable(path)
+        arrays: dict[str, Any] = {"components": self.components, "eigenvalues": self.eigenvalues}
+        if self.catalogue is not None:
+            arrays |= {"popularity": self.catalogue.popularity, "chosen": self.catalogue.chosen}
+        if self.items is not None:
+            arrays["items"] = np.array(self.items)
+        content = {**arrays, "summary": json.dumps(self.summary()), **more}
+        return write_whole(path, lambda stream: np.savez(stream, **content))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """What `save` wrote, also with version 0.1; ValueError about any other file."""
+        return read_basis(path)[0]
+
+
+def read_basis(path: str | os.PathLike[str]) -> tuple[Result, dict[str, NDArray[Any]]]:
+    """A result, and the further arrays in its file. The file may come from anybody: it is checked first."""
+    try:
+        found = read_arrays(path)
+        summary = json.loads(str(found.pop("summary")))
+        components, eigenvalues = (found.pop(name).astype(np.float64) for name in ("components", "eigenvalues"))
+        if not (np.isfinite(components).all() and np.isfinite(eigenvalues).all()):
+            raise ValueError("its numbers are not finite")
+        if components.shape != (int(summary["items"]), int(summary["rank"])):
+            raise ValueError("its arrays do not fit its summary")
+        items = tuple(str(name) for name in found.pop("items")) if "items" in found else None
+        result = Result(
+            components, eigenvalues, str(summary["protects"]), Statement.of_record(summary["ledger"]),
+            Facts.of_record(summary), _catalogue(summary, found, len(components)), items=items,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise
+    except (*UNREADABLE, ZeroDivisionError) as error:
+        raise ValueError(f"{path}: not a basis that dpspectral saved ({error or type(error).__name__})") from error
+    return result, found
+
+
+def _catalogue(summary: Mapping[str, Any], found: dict[str, NDArray[Any]], n: int) -> Catalogue | None:
+    if "popularity" not in found:
+        return None
+    popularity = found.pop("popularity").astype(np.float64)
+    chosen = found.pop("chosen")
+    if popularity.shape != (n,) or not np.isfinite(popularity).all():
+        raise ValueError("its popularity does not fit its items")
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not set(chosen.tolist()) <= set(range(n)):
+        raise ValueError("its chosen items do not exist")
+    floor = summary.get("floor")
+    checks.optional_integer("floor", floor, low=1)
+    noise = checks.real("popularity_noise_std", summary["popularity_noise_std"])
+    return Catalogue(popularity, chosen.astype(np.int64), noise, floor)
