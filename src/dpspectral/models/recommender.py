@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.core import checks
 from dpspectral.core.files import UNREADABLE, read_arrays
+from dpspectral.core.names import FILTERS
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.decompose import automatic_catalogue, decompose
 from dpspectral.methods.dense import MAX_BYTES
@@ -33,7 +34,6 @@ from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit
 
 Reals = NDArray[np.float64]
-FILTERS = ("gf-cf", "bspm")
 
 
 class PrivateRecommender(BaseEstimator):
