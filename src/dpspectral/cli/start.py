@@ -1,8 +1,8 @@
 """From the first line of the command to the work itself: little is loaded, and Ctrl-C is one line at any moment.
 
 While libraries are being imported, KeyboardInterrupt may come up anywhere in them: some catch it and go on, others
-answer with a traceback. Nothing has been read, charged or written by then, so the process simply ends. From `do` on the
-usual exception is raised, and the commands say where things stand.
+answer with a traceback. Nothing has been read, charged or written by then, so the process simply ends. While a command
+works, the usual exception is raised, and the command says where things stand.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -27,14 +29,26 @@ def end_quietly() -> None:
         signal.signal(signal.SIGINT, _end)
 
 
+@contextmanager
+def _usual() -> Iterator[None]:
+    """KeyboardInterrupt, as Python does it, for as long as a command works."""
+    if signal.getsignal(signal.SIGINT) is not _end:  # `entry` was not called: this is somebody else's process
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        end_quietly()
+
+
 def do(what: str, /, **options: Any) -> None:
     """Load what a command does, "module:function" of this folder, and call it."""
     module, _, function = what.partition(":")
     try:
         found = getattr(import_module(f"dpspectral.cli.{module}"), function)
-        if signal.getsignal(signal.SIGINT) is _end:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        found(**options)
+        with _usual():
+            found(**options)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
