@@ -1,20 +1,35 @@
-"""Differentially private spectral decomposition: eigenvectors, PCA, truncated SVD and recommenders."""
+"""Differentially private spectral decomposition: eigenvectors, PCA, truncated SVD and recommenders.
 
-from dpspectral.methods.catalogue import PrivateCatalogue
-from dpspectral.methods.decompose import decompose
-from dpspectral.methods.dense import dense_release
-from dpspectral.methods.power import power_method
-from dpspectral.methods.result import Result
-from dpspectral.models.estimators import PrivatePCA, PrivateTruncatedSVD
-from dpspectral.models.recommender import PrivateRecommender
-from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
-from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
-from dpspectral.protocols.common.party import Party
-from dpspectral.protocols.peers.peer_graph import PeerGraph
-from dpspectral.protocols.peers.peers import Peers
-from dpspectral.protocols.secure_sum.secure_sum import SecureSum
+A name is loaded when it is asked for (PEP 562): compilers and scientific libraries take seconds to import, and nobody
+who asks for a version, for help or for a budget should wait for all of them.
+"""
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpspectral.data.dask_rows import DaskRows as DaskRows
+    from dpspectral.data.datasets import load
+    from dpspectral.data.gpu_rows import GpuRows as GpuRows
+    from dpspectral.data.store import Store
+    from dpspectral.methods.catalogue import PrivateCatalogue
+    from dpspectral.methods.decompose import decompose
+    from dpspectral.methods.dense import dense_release
+    from dpspectral.methods.plan import plan
+    from dpspectral.methods.power import power_method
+    from dpspectral.methods.result import Result
+    from dpspectral.models.estimators import PrivatePCA, PrivateTruncatedSVD
+    from dpspectral.models.recommender import PrivateRecommender
+    from dpspectral.privacy.budget import Budget
+    from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
+    from dpspectral.privacy.noise import NotPrivate
+    from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
+    from dpspectral.protocols.common.party import Party
+    from dpspectral.protocols.peers.peer_graph import PeerGraph
+    from dpspectral.protocols.peers.peers import Peers
+    from dpspectral.protocols.secure_sum.secure_sum import SecureSum
+    from dpspectral.reports.basis_page import report
 
 __version__ = "0.1.1"
 
@@ -35,9 +50,65 @@ __all__ = [
     "Release",
     "Result",
     "SecureSum",
+    "Store",
     "SymmetricUpdate",
     "User",
     "decompose",
     "dense_release",
+    "load",
+    "plan",
     "power_method",
+    "report",
 ]
+
+_MODULES = {
+    "BoundedRows": "privacy.units",
+    "Budget": "privacy.budget",
+    "BudgetExceeded": "privacy.ledger",
+    "DaskRows": "data.dask_rows",
+    "GpuRows": "data.gpu_rows",
+    "Interaction": "privacy.units",
+    "Ledger": "privacy.ledger",
+    "NotPrivate": "privacy.noise",
+    "Party": "protocols.common.party",
+    "PeerGraph": "protocols.peers.peer_graph",
+    "Peers": "protocols.peers.peers",
+    "PrivateCatalogue": "methods.catalogue",
+    "PrivatePCA": "models.estimators",
+    "PrivateRecommender": "models.recommender",
+    "PrivateTruncatedSVD": "models.estimators",
+    "Release": "privacy.ledger",
+    "Result": "methods.result",
+    "SecureSum": "protocols.secure_sum.secure_sum",
+    "Store": "data.store",
+    "SymmetricUpdate": "privacy.units",
+    "User": "privacy.units",
+    "decompose": "methods.decompose",
+    "dense_release": "methods.dense",
+    "load": "data.datasets",
+    "plan": "methods.plan",
+    "power_method": "methods.power",
+    "report": "reports.basis_page",
+}
+# Names that need an extra, and what it installs. They are not in __all__: `import *` must work without.
+_EXTRAS = {"DaskRows": ("dask", ("dask", "distributed")), "GpuRows": ("gpu", ("torch", "triton"))}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    except ModuleNotFoundError as error:
+        extra, needed = _EXTRAS.get(name, ("", ()))
+        if (error.name or "").partition(".")[0] not in needed:
+            raise
+        raise ImportError(f"{name} needs {error.name}: pip install 'dpspectral[{extra}]'") from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """All that can be had here: tab completion asks for the value of every name."""
+    more = (name for name, (_, needed) in _EXTRAS.items() if all(map(find_spec, needed)))
+    return sorted({*globals(), *__all__, *more})

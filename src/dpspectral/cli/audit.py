@@ -1,4 +1,4 @@
-"""`dpspectral audit`."""
+"""What `dpspectral audit` does."""
 
 from __future__ import annotations
 
@@ -7,43 +7,27 @@ import sys
 from pathlib import Path
 
 import click
+from rich.table import Table as Grid
 
-from dpspectral.cli.common import ERR, JSON, OUT, check_out, plain_errors, progress_bar
+from dpspectral.audit import ATTACKS, CONFIDENCES, one_run
+from dpspectral.audit import audit as play
+from dpspectral.audit.audit_page import HEADER, html, rows
+from dpspectral.cli.common import ERR, OUT, check_out, plain_errors, progress_bar
 from dpspectral.core.files import write_text
+from dpspectral.core.names import MECHANISMS
 from dpspectral.privacy.budget import Budget
 
-NAMES = ("power", "catalogue", "dense", "secure-sum", "peers")
 
-
-@click.command()
-@click.option("--only", type=click.Choice(NAMES), multiple=True, help="Attack this only (repeatable).  [default: all]")
-@click.option("--games", type=click.IntRange(100, 10_000_000), default=4000, show_default=True,
-              help="Games in each of the two worlds; more prove more.")  # fmt: skip
-@click.option("--epsilon", type=float, default=4.0, show_default=True, help="The ε that is claimed.")
-@click.option("--delta", type=float, default=1e-6, show_default=True, help="The δ that is claimed.")
-@click.option("--processes", type=click.IntRange(0, 1024), help="0: play here.  [default: one on each core]")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write a page (.html) about it.")
-@JSON
 def audit(
     only: tuple[str, ...], games: int, epsilon: float, delta: float, processes: int | None, out: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Attack our own mechanisms on worst-case data, and show what that proves.
-
-    Needs no data. The exit code is 1 if an attack refutes a claim.
-    """
-    from rich.table import Table as Grid
-
-    from dpspectral.audit import ATTACKS, CONFIDENCES, one_run
-    from dpspectral.audit import audit as play
-    from dpspectral.audit.audit_page import HEADER, html, rows
-
     with plain_errors():
         budget = Budget(epsilon, delta)
         if out is not None:
             check_out(out)
-        chosen = dict(zip(NAMES, ATTACKS.values(), strict=True))
-        names = only or NAMES
+        chosen = dict(zip(MECHANISMS, ATTACKS.values(), strict=True))
+        names = only or MECHANISMS
         findings = []
         try:
             with progress_bar(float(len(names)), "searching for the worst pair") as tell:

@@ -1,119 +1,28 @@
-"""What the commands that make a basis share, `fit` and `federate`: options, and how a result is told."""
+"""What the commands that make a basis share, `fit` and `federate`: what was asked, and how a result is told."""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
-from dpspectral.cli.common import (
-    DELTA,
-    EPSILON,
-    ERR,
-    LEDGER,
-    Command,
-    check_out,
-    ledger_words,
-    open_ledger,
-    reading_options,
-)
+from dpspectral.cli.common import ERR, check_out
+from dpspectral.cli.ledgers import ledger_words, open_ledger
 from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.core.files import write_text
 from dpspectral.data import datasets
 from dpspectral.data.tables import Table
-from dpspectral.methods.catalogue import PrivateCatalogue, catalogue_by_name
+from dpspectral.methods.catalogue import catalogue_by_name
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceeded, Ledger
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.reports import meaning
 from dpspectral.reports.basis_page import beside, html, warnings_of
-
-_OPTIONS: list[Callable[[Any], Any]] = [
-    click.option("--items", metavar="FILE|N|from-data", help="The public list of items (columns)."),
-    click.option("--rank", type=int, required=True, help="Number of components."),
-    EPSILON,
-    DELTA,
-    click.option("--out", type=click.Path(path_type=Path), required=True, help="The .npz file to write."),
-    click.option(
-        "--report",
-        metavar="FILE|none",
-        help="A page for people about the result.  [default: beside --out, .report.html]",
-    ),
-    LEDGER,
-    click.option("--label", help="What the ledger calls this run.  [default: the name of --out]"),
-    click.option(
-        "--unit",
-        "kind",
-        type=click.Choice(["interaction", "user", "rows"]),
-        default="interaction",
-        show_default=True,
-        help="Who is protected: one user-item pair, one whole user, or one row of real numbers.",
-    ),
-    click.option(
-        "--method",
-        type=click.Choice(["auto", "dense", "power"]),
-        default="auto",
-        show_default=True,
-        help="One dense release, or power iterations.",
-    ),
-    click.option(
-        "--catalogue",
-        metavar="auto|none|SHARE",
-        default="auto",
-        show_default=True,
-        help="Choose popular items first: automatically, not at all, or with this share of the budget.",
-    ),
-    click.option(
-        "--floor",
-        type=int,
-        help="Public degree floor.  [default: chosen from noisy degrees for interaction, 1 for user]",
-    ),
-    click.option("--weighting", type=click.Choice(["sqrt", "plain"]), help="For --unit interaction.  [default: sqrt]"),
-    click.option(
-        "--neighbours",
-        type=click.Choice(["add-remove", "replace"]),
-        default="add-remove",
-        show_default=True,
-        help="Whether the protected thing comes or goes, or is exchanged for another.",
-    ),
-    click.option("--row-norm", type=float, help="For --unit rows: rows are clipped to this ℓ2 norm."),
-    click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction."),
-    reading_options,
-    click.option("--iterations", type=int, help="Power method: products with the data, which share ε.  [default: 2]"),
-    click.option("--oversampling", type=int, help="Power method: extra columns.  [default: 15 times the rank]"),
-    click.option(
-        "--start",
-        type=click.Choice(["auto", "popular", "flat", "gaussian"]),
-        help="Power method, the public first matrix: by popularity, equal rows, or random as in the paper.",
-    ),
-    click.option("--momentum", type=float, help="Power method: from 0 (none) to 1, from 3 iterations on."),
-    click.option(
-        "--max-bytes",
-        type=click.IntRange(1),
-        help="Dense release: keep so few items that their matrix fits this; about 3 times as much memory is needed.  "
-        "[default: 2 GiB]",
-    ),
-    click.option(
-        "--users",
-        type=int,
-        help="Declared number of users: for the floor, and checked against δ.  [default: for lists of pairs, counted "
-        "with 1% of the budget where it is needed]",
-    ),
-]
-
-
-def basis_options(command: Command) -> Command:
-    """All options of `Asked`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 @contextmanager
@@ -167,7 +76,8 @@ class Asked:
 
     @property
     def unit(self) -> Unit:
-        return _unit(self.kind, self.floor, self.weighting, self.neighbours, self.row_norm, self.binarize)
+        weighting = self.weighting or "sqrt"
+        return unit_by_name(self.kind, self.floor, weighting, self.neighbours, self.row_norm, self.binarize)
 
     def opened(self) -> Ledger:
         """The ledger of the data set, or one for this call."""
@@ -194,7 +104,7 @@ class Asked:
         """Arguments of `decompose`."""
         return {
             "method": self.method,
-            "catalogue": _catalogue(self.catalogue),
+            "catalogue": catalogue_by_name(self.catalogue),
             "iterations": self.iterations,
             "oversampling": self.oversampling,
             "start": self.start,
@@ -270,27 +180,3 @@ class Asked:
             ("one person", meaning.sentence(ledger.protects or "", self.budget.mu)),
             ("written", ", ".join(self.written.values())),
         ]
-
-
-def _catalogue(text: str) -> PrivateCatalogue | str | None:
-    try:
-        return catalogue_by_name(text)
-    except ValueError as error:
-        raise click.UsageError(
-            f"--catalogue takes auto, none or a share between 0.0001 and 0.9, got {text!r}"
-        ) from error
-
-
-def _unit(
-    kind: str, floor: int | None, weighting: str | None, neighbours: str, row_norm: float | None, binarize: bool
-) -> Unit:
-    if weighting is not None and kind != "interaction":
-        raise click.UsageError("--weighting goes with --unit interaction")
-    if kind == "rows":
-        if floor is not None or binarize:
-            raise click.UsageError("--floor and --binarize go with --unit interaction or user")
-        if row_norm is None:
-            raise click.UsageError("--unit rows needs --row-norm: a public bound; longer rows are clipped to it")
-    elif row_norm is not None:
-        raise click.UsageError("--row-norm goes with --unit rows")
-    return unit_by_name(kind, floor, weighting or "sqrt", neighbours, row_norm, binarize)

@@ -1,4 +1,4 @@
-"""`dpspectral federate`."""
+"""What `dpspectral federate` does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import click
 from rich.table import Table as Grid
 
-from dpspectral.cli.basis import Asked, basis_options, paid
-from dpspectral.cli.common import JSON, OUT, facts, plain_errors, progress_bar
+from dpspectral.cli.basis import Asked, paid
+from dpspectral.cli.common import OUT, facts, plain_errors, progress_bar
 from dpspectral.cli.writing import spent, write_or_keep
 from dpspectral.core.files import write_text, write_whole
 from dpspectral.data.tables import Table
@@ -24,28 +24,10 @@ from dpspectral.protocols.secure_sum.secure_sum import SecureSum
 _MOST_USERS = 1 << 24  # where nobody declared a number: what the ring is made wide enough for
 
 
-@click.command()
-@click.argument("data", type=click.Path(path_type=Path))
-@click.option("--parties", type=int, required=True, help="How many hold a part of the data; at least 3.")
-@click.option("--collusion", type=int, default=1, show_default=True, help="How many may pool what they know.")
-@click.option("--drop-tolerance", type=int, default=0, show_default=True, help="How many may drop out on the way.")
-@click.option(
-    "--engine", type=click.Choice(["local", "flower", "peers"]), default="local", show_default=True,
-    help="A secure sum in this process, the same with simulated nodes of Flower, or peers without a server.",
-)  # fmt: skip
-@click.option("--degree", type=int, help="With --engine peers: neighbours to share noise with.  [default: 20]")
-@basis_options
-@JSON
 def federate(
     data: Path, parties: int, collusion: int, drop_tolerance: int, engine: str, degree: int | None, as_json: bool,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Release a private basis of data that no one holds: a sum over parties with shares of the noise.
-
-    The rows of DATA (files as in `fit`) are split over parties of this process, and the real protocol runs between
-    them. In a secure sum the server sees masked vectors and their sums; peers have no server, and whoever sees all
-    their messages sees noisy ones. A party sees its own rows and what is released.
-    """
     with plain_errors():
         asked = Asked(**options)
         ledger, unit = asked.opened(), asked.unit
@@ -53,8 +35,6 @@ def federate(
         if engine == "flower":
             _flower(asked, data, table, parties, collusion, drop_tolerance, as_json)
             return
-        if degree is not None and engine != "peers":
-            raise click.UsageError("--degree goes with --engine peers")
         more: dict[str, Any] = {} if degree is None else {"degree": degree}
         source: SecureSum | Peers = (Peers if engine == "peers" else SecureSum).split(
             table.matrix, unit, parties, collusion=collusion, drop_tolerance=drop_tolerance,

@@ -1,4 +1,4 @@
-"""`dpspectral ledger`."""
+"""What `dpspectral ledger` does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import DELTA, EPSILON, OUT, facts, ledger_words, open_ledger, plain_errors
+from dpspectral.cli.common import OUT, facts, plain_errors
+from dpspectral.cli.ledgers import ledger_words, open_ledger
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.entries import Entry, Kind, reservations, standing
@@ -17,26 +18,8 @@ from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.ledger_file import LedgerFile
 from dpspectral.privacy.ledger_upgrade import upgrade as upgrade_file
 
-FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-PLACE = click.Path(path_type=Path, dir_okay=False)
 
-
-@click.group()
-def ledger() -> None:
-    """What a data set has spent: one file per data set, shared by all commands that release something about it.
-
-    The file belongs to one host: keep it on a local disk. An anchor, a counter in a second place, notices a file that
-    was restored from a backup.
-    """
-
-
-@ledger.command()
-@FILE
-@EPSILON
-@DELTA
-@click.option("--anchor", type=PLACE, help="Keep a counter there: another disk, a place that backups leave out.")
 def create(file: Path, epsilon: float, delta: float, anchor: Path | None) -> None:
-    """Make a ledger with the total (ε, δ) that its data set may ever spend."""
     with plain_errors():
         made = Ledger.create(file, Budget(epsilon, delta), anchor=anchor)
     facts(
@@ -52,10 +35,7 @@ def _anchor_words(anchor: Path | None) -> str:
     return "none: a restored copy of the file would not be noticed (--anchor)" if anchor is None else str(anchor)
 
 
-@ledger.command()
-@FILE
 def show(file: Path) -> None:
-    """What was released, when, and what is left."""
     with plain_errors():
         found = open_ledger(file)
         history = found.history
@@ -92,19 +72,12 @@ def _state(entry: Entry, history: tuple[Entry, ...]) -> str:
     return str(entry.kind) if entry.kind in (Kind.ANCHOR, Kind.MOVED, Kind.UPGRADE) else ""
 
 
-@ledger.command()
-@FILE
 def export(file: Path) -> None:
-    """The ledger as JSON, on standard output: what counts, and everything that was ever written down."""
     with plain_errors():
         click.echo(open_ledger(file).to_json())
 
 
-@ledger.command()
-@FILE
-@click.option("--result", type=click.Path(path_type=Path), help="A basis: check that it is of this ledger.")
 def verify(file: Path, result: Path | None) -> None:
-    """Check the file: sound, complete, unchanged, within its total, in step with its anchor. Exit code 1 if not."""
     with plain_errors():
         opened = LedgerFile(file)
         problems = opened.problems()
@@ -129,10 +102,7 @@ def _unknown(found: Ledger, result: Path) -> list[str]:
     return [f"{result} holds the release {what!r}, which is not in the ledger" for what in missing]
 
 
-@ledger.command()
-@FILE
 def upgrade(file: Path) -> None:
-    """Bring a ledger of version 0.1.0 into today's format. There is no way back; the entry says so."""
     with plain_errors():
         count = upgrade_file(file)
         found = Ledger.open(file)
@@ -144,32 +114,19 @@ def upgrade(file: Path) -> None:
     )
 
 
-@ledger.command()
-@FILE
 def moved(file: Path) -> None:
-    """Say that a ledger was moved to FILE. (A copy is refused: the ledger must be gone from where it was.)"""
     with plain_errors():
         LedgerFile.moved(file)
     facts([("moved", f"this ledger belongs at {file.resolve()} from now on")])
 
 
-@ledger.command()
-@FILE
-@click.argument("place", type=PLACE)
-@click.option("--lost", is_flag=True, help="The anchor there was is gone: go on without its word.")
 def anchor(file: Path, place: Path, lost: bool) -> None:
-    """Keep a counter at PLACE from now on, so that a restored or truncated FILE is noticed."""
     with plain_errors():
         LedgerFile(file).anchor_at(place, lost=lost)
     facts([("anchor", f"{place}, from now on")])
 
 
-@ledger.command()
-@FILE
-@click.option("--epsilon", type=float, help="What was spent, at the ledger's δ.  [default: what the anchor has seen]")
-@click.option("--what", default="recorded afterwards", show_default=True, help="What it was spent on.")
 def record(file: Path, epsilon: float | None, what: str) -> None:
-    """Write down what was spent outside of FILE: after restoring a backup, or for releases made elsewhere."""
     with plain_errors():
         opened = LedgerFile(file)
         mu = None if epsilon is None else Budget(epsilon, opened.budget.delta).mu
@@ -183,14 +140,7 @@ def record(file: Path, epsilon: float | None, what: str) -> None:
     )
 
 
-@ledger.command()
-@FILE
-@click.option("--run", help="Only this run (as `export` names it).  [default: all]")
 def settle(file: Path, run: str | None) -> None:
-    """Free what runs have reserved and never released, say because they were killed.
-
-    It cannot do harm: a run that is alive after all goes on only where there is room.
-    """
     with plain_errors():
         found = open_ledger(file)
         count = found.settle(run)

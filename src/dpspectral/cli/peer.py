@@ -1,4 +1,4 @@
-"""`dpspectral peer`."""
+"""What `dpspectral peer` does."""
 
 from __future__ import annotations
 
@@ -10,29 +10,16 @@ from typing import Any
 
 import click
 
-from dpspectral.cli.common import ERR, JSON, check_out, facts, ledger_words, plain_errors, progress_bar
+from dpspectral.cli.common import ERR, check_out, facts, plain_errors, progress_bar
+from dpspectral.cli.ledgers import ledger_words
 from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.data.tables import read_catalogue
 from dpspectral.methods.result import Result
 from dpspectral.privacy.ledger import Ledger
 
 
-@click.command()
-@click.option("--config", type=click.Path(path_type=Path), help="This peer's file: its data, the run, the other peers.")
-@click.option(
-    "--make-keys", type=click.Path(path_type=Path), metavar="FILE",
-    help="Write a new secret key to FILE, print the public one for the others' files, and stop.",
-)  # fmt: skip
-@JSON
 def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
-    """Take part in a run without a server, with the rows on this machine.
-
-    Every peer runs this command with a file of its own. They find each other, agree on noisy sums, and all end with the
-    same basis. What each of them sends holds noise, and counts against its own ledger.
-    """
     with plain_errors():
-        if (config is None) == (make_keys is None):
-            raise click.UsageError("give --config FILE to take part, or --make-keys FILE to make a key first")
         try:
             from dpspectral.deploy.zeromq.config import Config
             from dpspectral.deploy.zeromq.run import OnePeer, run_peer

@@ -1,4 +1,4 @@
-"""`dpspectral recommend` and `dpspectral score`."""
+"""What `dpspectral recommend` and `dpspectral score` do."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import JSON, OUT, check_out, facts, plain_errors, reading_options
+from dpspectral.cli.common import OUT, check_out, facts, plain_errors
 from dpspectral.core.files import write_text
 from dpspectral.data import datasets
-from dpspectral.models.recommender import FILTERS, PrivateRecommender
-
-FILTER = click.option("--filter", "kind", type=click.Choice(FILTERS), default="gf-cf", show_default=True)
-ALPHA = click.option(
-    "--alpha", type=float, default=0.3, show_default=True, help="Weight of the ideal low-pass beside the linear filter."
-)
+from dpspectral.models.recommender import PrivateRecommender
 
 
 def _load_rows(model: PrivateRecommender, data: Path, reading: dict[str, Any]) -> datasets.Table:
@@ -30,15 +25,6 @@ def _load_rows(model: PrivateRecommender, data: Path, reading: dict[str, Any]) -
     return datasets.load(data, items=names, **reading)
 
 
-@click.command()
-@click.argument("basis", type=click.Path(path_type=Path))
-@click.argument("rows", type=click.Path(path_type=Path))
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Items per user.")
-@click.option("--user", "wanted", multiple=True, help="Only this user (may be repeated).")
-@FILTER
-@ALPHA
-@reading_options
-@click.option("--out", type=click.Path(path_type=Path), help="A .csv file to write.  [default: standard output]")
 def recommend(
     basis: Path,
     rows: Path,
@@ -49,12 +35,6 @@ def recommend(
     reading: dict[str, Any],
     out: Path | None,
 ) -> None:
-    """Recommend items to users from a private BASIS and ROWS, what they have (any file that fit reads).
-
-    Only the user's own row and the released basis are used, so this can run on the user's side. A list shows something
-    of the row it was made from: it is for that user, not for publication. Users who have none of the items that the
-    basis keeps get the most popular ones; the column `by` says so.
-    """
     with plain_errors():
         if out is not None:
             check_out(out, basis, rows)
@@ -94,15 +74,6 @@ def recommend(
         )
 
 
-@click.command()
-@click.argument("basis", type=click.Path(path_type=Path))
-@click.argument("train", type=click.Path(path_type=Path))
-@click.argument("test", type=click.Path(path_type=Path))
-@click.option("--top", type=click.IntRange(1), default=20, show_default=True)
-@FILTER
-@ALPHA
-@reading_options
-@JSON
 def score(
     basis: Path,
     train: Path,
@@ -113,10 +84,6 @@ def score(
     reading: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Recall and NDCG of a BASIS: users have TRAIN, and TEST should come up. NOT PRIVATE: exact figures of the data.
-
-    Ranking by the released popularity is shown beside it.
-    """
     with plain_errors():
         model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
         parts = [_load_rows(model, file, reading) for file in (train, test)]

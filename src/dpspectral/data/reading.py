@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpspectral.core import checks
+from dpspectral.core import checks, names
 
-OPTIONS = ("min_rating", "header", "format", "delimiter")
-FORMATS = ("pairs", "lists", "ratings")
+OPTIONS = names.READING
 BLANKS = " "  # runs of spaces and tabs
 _DELIMITERS = {",": ",", "comma": ",", "tab": "\t", "\t": "\t", "::": "::", "blanks": BLANKS, BLANKS: BLANKS}
-DELIMITERS = (",", "comma", "tab", "::", "blanks")  # as options say it
 _BY_SUFFIX = {
     ".csv": ",", ".tsv": "\t", ".tab": "\t", ".data": "\t", ".base": "\t", ".test": "\t", ".inter": "\t", ".dat": "::",
 }  # fmt: skip
@@ -67,7 +65,7 @@ def check(header: Any, format: Any, delimiter: Any) -> None:
     if header is not None:
         checks.flag("header", header)
     if format is not None:
-        checks.choice("format", format, FORMATS)
+        checks.choice("format", format, names.FORMATS)
     if delimiter is not None:
         checks.choice("delimiter", delimiter, tuple(_DELIMITERS))
 

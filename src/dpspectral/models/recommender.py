@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.core import checks
+from dpspectral.core.names import FILTERS
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.decompose import automatic_catalogue, decompose
 from dpspectral.methods.dense import MAX_BYTES
@@ -32,7 +33,6 @@ from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit
 
 Reals = NDArray[np.float64]
-FILTERS = ("gf-cf", "bspm")
 
 
 class PrivateRecommender(BaseEstimator):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dpspectral.core.files import check_writable, write_text, write_whole
+from dpspectral.core.names import PARTS
 from dpspectral.reports import page as report
 from dpspectral.studies import claims, errors, frontier, holders, overhead, ratio, statistics
 from dpspectral.studies.cells import Cells
@@ -26,7 +27,6 @@ from dpspectral.studies.curves import LABELS, STEPS
 from dpspectral.studies.sets import FAMILIES, DataSet, files, find
 
 Say = Callable[[str], None]
-PARTS = ("table1", "table2", "figure1", "figure2", "figure3", "frontier", "holders")
 NOT_PRIVATE = (
     "Not private: exact figures of the data, and seeded noise. Nothing limits what anyone can learn about one person "
     "from this page, except where the data is synthetic or public anyway."

@@ -1,0 +1,71 @@
+"""What the commands are called, take and say of themselves. Nothing but click is loaded here.
+
+The command NAME is the function NAME of the module NAME of this folder, imported when it is invoked or asked for help.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from dpspectral import __version__
+
+_MAP = {
+    "Before there is data": {
+        "demo": "prior methods and ours on synthetic data, as a page",
+        "sample": "nobody's data in a folder, for trying things out",
+        "budget": "what an (ε, δ) is worth: μ, noise, comparison",
+        "plan": "noise against signal for every method; no data is touched",
+    },
+    "Private releases": {
+        "ledger": "what a data set may spend and has spent: create, show, verify, …",
+        "fit": "a private basis from a data file",
+        "federate": "the same from parties that show their data to nobody",
+        "peer": "take part in a run without a server, with the rows on this machine",
+        "store": "interactions on disk, for data larger than memory",
+    },
+    "Using a basis": {
+        "report": "a page about it: what anyone can learn about one person",
+        "recommend": "lists for users from a private basis and their own rows",
+        "score": "recall and NDCG on test data (not private)",
+    },
+    "Trust and studies": {
+        "audit": "attacks on our own mechanisms, and what they prove",
+        "reproduce": "the paper's tables and figures, and ours (not private)",
+        "completion": "tab completion for bash, zsh and fish",
+    },
+}
+
+
+class _Commands(click.Group):
+    """Commands in the order in which one needs them, under headings. Until one is wanted, its name stands for it."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in self.commands:
+            return None
+        found: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
+        return found
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, commands in _MAP.items():
+            with formatter.section(heading):
+                formatter.write_dl(list(commands.items()))
+
+
+@click.group(
+    cls=_Commands,
+    commands=[click.Command(name, help=words) for part in _MAP.values() for name, words in part.items()],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__)
+def main() -> None:
+    """Differentially private eigenvectors, PCA, truncated SVD and recommenders.
+
+    \b
+    First steps, with nobody's data:
+      dpspectral sample try
+      dpspectral fit try/ratings.csv --items try/items.txt --rank 8 \\
+          --epsilon 2 --delta 1e-7 --out try/basis.npz
+    and open try/basis.report.html. Every command explains itself with --help.
+    """

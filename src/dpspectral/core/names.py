@@ -1,0 +1,16 @@
+"""Names that options choose from, apart from what they name: the command line lists them before it loads anything."""
+
+from __future__ import annotations
+
+READING = ("min_rating", "header", "format", "delimiter")  # options of how a data file is read
+FORMATS = ("pairs", "lists", "ratings")  # of text files
+DELIMITERS = (",", "comma", "tab", "::", "blanks")  # of text files
+FILTERS = ("gf-cf", "bspm")  # of the recommender
+PARTS = ("table1", "table2", "figure1", "figure2", "figure3", "frontier", "holders")  # of the reproduction
+CURVES = (
+    "central", "decentralised", "balcan", "balcan-public", "fedpower",
+    "central-exact", "balcan-exact", "balcan-public-exact", "fedpower-exact",
+    "no-root-two", "floor", "oversampled", "catalogue", "dense",
+    "automatic-power", "automatic-parties", "automatic-dense", "automatic-users",
+)  # fmt: skip
+MECHANISMS = ("power", "catalogue", "dense", "secure-sum", "peers")  # that are attacked
