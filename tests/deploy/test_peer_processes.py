@@ -52,8 +52,9 @@ RUN = {
     "iterations": 4, "oversampling": 8, "drop_tolerance": 3, "patience": 2.0, "limit": 60.0,
 }  # fmt: skip
 MODULES = [
-    "pytest", "numpy", "click.testing", "zmq", "zmq.asyncio", "zmq.auth.asyncio", "zmq.utils.monitor", "dpspectral.cli",
-    "dpspectral.deploy.zeromq.run", "dpspectral.data.synthetic", "scipy.stats",
+    "pytest", "numpy", "click.testing", "zmq", "zmq.asyncio", "zmq.auth.asyncio", "zmq.utils.monitor",
+    "dpspectral.cli.commands.peer", "dpspectral.cli.peer", "dpspectral.deploy.zeromq.run", "dpspectral.data.synthetic",
+    "scipy.stats",
 ]  # fmt: skip
 
 
