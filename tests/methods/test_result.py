@@ -25,7 +25,7 @@ def test_a_file_is_read_back_as_it_was(result, tmp_path):
     again = Result.load(tmp_path / "a.npz")
     assert again.summary() == result.summary()
     assert again.items == tuple(names)
-    assert (again.account, again.facts) == (result.account, result.facts)
+    assert (again.account.record(), again.facts) == (result.account.record(), result.facts)
     assert np.array_equal(again.components, result.components)
     assert np.array_equal(again.catalogue.chosen, result.catalogue.chosen)
     again.save(tmp_path / "b.npz")

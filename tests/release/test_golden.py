@@ -17,11 +17,11 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 
 GOLDEN = json.loads((Path(__file__).parent / "files" / "integers-0.1.0.json").read_text())
-I, J = np.arange(200)[:, None], np.arange(30)[None]
-R = sp.csr_array((I * 7 + J * J * 3 + I * J) % 11 < 3)
-ROWS = np.sin(I * 1.5 + J) * (1 + I % 3)
+U, J = np.arange(200)[:, None], np.arange(30)[None]
+R = sp.csr_array((U * 7 + J * J * 3 + U * J) % 11 < 3)
+ROWS = np.sin(U * 1.5 + J) * (1 + U % 3)
 A = np.rint((R.T @ R).toarray() * 64) / 64
-X = Iterate(((I[:30] * 37 + np.arange(4)[None] * 101) % 257 - 128) / 512)
+X = Iterate(((U[:30] * 37 + np.arange(4)[None] * 101) % 257 - 128) / 512)
 PATTERNS = [
     Interaction(1), Interaction(5), Interaction(20, "plain"), Interaction(5, neighbours="replace"), User(),
     User(4, "replace"),
@@ -45,7 +45,9 @@ def test_every_stored_case_is_tried():
     assert {name for name, _, _ in cases()} == set(GOLDEN)
 
 
-@pytest.mark.parametrize(("name", "query", "data"), list(cases()), ids=lambda value: value if type(value) is str else "")
+@pytest.mark.parametrize(
+    ("name", "query", "data"), list(cases()), ids=lambda value: value if type(value) is str else ""
+)
 def test_released_integers_are_those_of_version_0_1_0(name, query, data):
     numbers = query.evaluate(query.unit.enforce(data)).reshape(-1)
     digest = hashlib.sha256(np.ascontiguousarray(numbers).astype("<i8").tobytes()).hexdigest()[:16]
