@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from dpspectral import Interaction, NotPrivate, PrivateRecommender
-from dpspectral.recsys.filters import gf_cf
-from dpspectral.recsys.ranking import evaluate
-from dpspectral.recsys.split import load_split
+from dpspectral.data.split import load_split
+from dpspectral.models.filters import gf_cf
+from dpspectral.models.ranking import evaluate
 
 RANK, USERS = 32, 2000
 
