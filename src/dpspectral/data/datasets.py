@@ -57,6 +57,8 @@ def load(
         a comma for `.csv`; tabs for `.tsv`, `.tab`, `.data`, `.base`, `.test` and `.inter`; `::` for `.dat`; blanks
         for everything else, and for lists.
 
+    Notes
+    -----
     Nothing of this is guessed from records: what a line becomes depends on that line and on these options alone. Lines
     that do not fit are errors. Identifiers become one canonical text (`data/identity.py`), so that a person is one row.
     """
