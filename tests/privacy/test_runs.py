@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from dpspectral import (
     BoundedRows,
@@ -24,6 +25,7 @@ from dpspectral import (
     dense_release,
     power_method,
 )
+from dpspectral.methods import catalogue
 from dpspectral.privacy.entries import Kind, reservations
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 from dpspectral.release.source import Curator
@@ -182,16 +184,19 @@ def test_an_estimator_reserves_its_whole_fit(ledger):
 @pytest.mark.parametrize("method", ["dense", "power"])
 @pytest.mark.parametrize("unit", [Interaction(7), Interaction(), User()])
 def test_the_exact_number_of_rows_is_never_seen_where_it_is_private(ratings, method, unit, monkeypatch):
-    """Empty rows change the number of rows and nothing else: the result must be the same, bit for bit."""
-    import scipy.sparse as sp
-
+    """Empty rows change the number of rows and nothing else: the result is the same, bit for bit, and nothing is
+    chosen by that number, only by one that was counted with noise."""
+    chosen_by, original = [], catalogue.pick
+    monkeypatch.setattr(catalogue, "pick", lambda *given: chosen_by.append(given[2]) or original(*given))
     more = sp.vstack([ratings, sp.csr_array((3 * ratings.shape[0], ratings.shape[1]), dtype=bool)]).tocsr()
-    results = [
+    one, other = (
         decompose(data, 2, unit, Budget(0.5, 1e-6), method=method, users="private", noise=NotPrivate(3), random_state=0)
         for data in (ratings, more)
-    ]
-    assert np.array_equal(results[0].components, results[1].components)
-    assert results[0].summary() == {**results[1].summary(), "ledger": results[0].summary()["ledger"]}
+    )
+    assert np.array_equal(one.components, other.components)
+    assert one.summary() == {**other.summary(), "ledger": one.summary()["ledger"]}
+    assert chosen_by == [one.facts.users_counted] * 2
+    assert (one.facts.users_counted is None) == (unit != Interaction())
 
 
 def test_parties_with_a_private_number_of_users_need_a_declared_bound(ratings):
