@@ -15,7 +15,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are made, below
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, User, decompose, power_method
-from dpspectral.data.gpu_rows import GpuRows
+from dpspectral.data.gpu_rows import GpuGram, GpuRows
 from dpspectral.linalg import gpu_kernels as kernels
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.gpu_algebra import GpuAlgebra
@@ -65,9 +65,9 @@ def test_widths_do_not_change_the_bits(ratings, rng, narrow_sums, narrow_shares)
     X = Iterate(np.linalg.qr(rng.standard_normal((80, 3)))[0])
     query = Product(unit, X)
     rows = GpuRows(part).enforced(unit)
-    table = rows._here(unit.table(X))
+    table = rows.here(unit.table(X))
     found = kernels.gram_product(
-        rows.blocks, table, rows._here(X.integers), query.rounding.shift,
+        rows.blocks, table, rows.here(X.integers), query.rounding.shift,
         narrow_sums=narrow_sums, narrow_shares=narrow_shares,
     )  # fmt: skip
     assert np.array_equal(found.cpu().numpy(), query.evaluate(part))
@@ -253,7 +253,7 @@ def test_the_noise_is_the_curators(ratings, rng):
 
 def test_a_product_that_fails_costs_nothing(ratings, monkeypatch):
     source, ledger = as_source(GpuRows(ratings), Interaction(6), None, None), Ledger(BUDGET)
-    monkeypatch.setattr(GpuRows, "product", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
+    monkeypatch.setattr(GpuGram, "tensor_product", lambda *_: (_ for _ in ()).throw(RuntimeError("out of memory")))
     with pytest.raises(RuntimeError, match="out of memory"):
         source.answer(Iterate(np.eye(80, 2)), 0.8, ledger, "product")
     assert not ledger.entries
