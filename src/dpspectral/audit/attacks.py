@@ -131,8 +131,9 @@ class _Known(SecureNoise):
         self.drawn: list[NDArray[np.int64]] = []
 
     def rounded_gaussian(self, sigma: float, shape: tuple[int, ...]) -> NDArray[np.int64]:
-        self.drawn.append(super().rounded_gaussian(sigma, shape))
-        return self.drawn[-1]
+        drawn = super().rounded_gaussian(sigma, shape)
+        self.drawn.append(drawn.reshape(-1).copy())
+        return drawn
 
 
 @dataclass(frozen=True)
