@@ -58,6 +58,15 @@ def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object
         raise
 
 
+def flush(path: Path) -> None:
+    """A file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_text(path: str | os.PathLike[str], text: str, errors: str = "strict") -> None:
     """The text as UTF-8, all or nothing."""
     content = text.encode(errors=errors)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from dpspectral.core import checks
+from dpspectral.core.files import flush
 from dpspectral.privacy.ledger_lock import LedgerFileError, give_up, wait_for
 
 
@@ -55,7 +56,7 @@ class Anchor:
                 stream.flush()
                 os.fsync(stream.fileno())
             os.replace(part, place)
-            sync_folder(place.parent)
+            flush(place.parent)
         except OSError as error:
             raise LedgerFileError(
                 f"the anchor {place} cannot be written: {error.strerror or error}. What was charged stays charged; "
@@ -91,12 +92,3 @@ def locked(place: Path) -> Iterator[None]:
         yield
     finally:
         give_up(handle)
-
-
-def sync_folder(folder: Path) -> None:
-    """A new name in a folder is on the disk when this returns."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -334,11 +334,11 @@ class Ledger:
         for entry in reservations(before):
             if entry.run == name and entry.release is not None and entry.release.mu >= mu:
                 self._check(before, protects, 0.0, name)
-                return Run(self, name, label, entry.number, len(standing(before)))
+                return Run(self, name, label, len(standing(before)))
         what = f"reserved{f' for {label}' if label else ''}"
         draft = Draft(Kind.RESERVE, what, Release(what, protects, mu, 1.0), name, label)
-        number = self._store.append(draft, lambda entries: self._check(entries, protects, mu, name))
-        return Run(self, name, label, number, len(standing(before)))
+        self._store.append(draft, lambda entries: self._check(entries, protects, mu, name))
+        return Run(self, name, label, len(standing(before)))
 
     def settle(self, run: str | None = None) -> int:
         """End reservations: of one run, or of all. Whoever still runs can go on only where there is room. How many."""
@@ -402,9 +402,9 @@ class Ledger:
 class Run:
     """One call's part of a ledger: what it reserved, what it has released of that. Made by `Ledger.reserve`."""
 
-    def __init__(self, ledger: Ledger, name: str, label: str, reservation: int, earlier: int) -> None:
+    def __init__(self, ledger: Ledger, name: str, label: str, earlier: int) -> None:
         self.ledger, self.name, self.label = ledger, name, label
-        self._reservation, self._earlier = reservation, earlier
+        self._earlier = earlier
 
     def __repr__(self) -> str:
         return f"Run({self.label or self.name} of {self.ledger!r})"

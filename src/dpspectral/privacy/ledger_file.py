@@ -19,8 +19,9 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dpspectral.core.files import flush
 from dpspectral.privacy import anchor, entries
-from dpspectral.privacy.anchor import Anchor, sync_folder
+from dpspectral.privacy.anchor import Anchor
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.entries import Draft, Entry, Kind
 from dpspectral.privacy.ledger_lock import PATIENCE, LedgerFileError, check_host, held
@@ -92,7 +93,7 @@ class LedgerFile:
             raise LedgerFileError(f"cannot create the ledger {path}: {error}") from error
         finally:
             Path(temporary).unlink(missing_ok=True)
-        sync_folder(target.parent)
+        flush(target.parent)
         made = cls(path)
         if place is not None:
             made.anchor_at(place)

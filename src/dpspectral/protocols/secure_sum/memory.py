@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dpspectral.core.files import flush
 from dpspectral.protocols.common.encoding import Refused
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum.client import Client, Secrets
@@ -82,7 +83,7 @@ class Answered:
         self.folder = folder
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _flush(folder.parent)
+            flush(folder.parent)
 
     def begin(self, setup: Setup, number: int, stage: str) -> None:
         """Raise if this stage was begun before, by whatever process; on disk before this returns."""
@@ -91,14 +92,5 @@ class Answered:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
             raise Refused(f"{stage} of round {number} of this run was answered before") from None
-        _flush(path)
-        _flush(self.folder)
-
-
-def _flush(path: Path) -> None:
-    """To the disk, whatever it is."""
-    found = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(found)
-    finally:
-        os.close(found)
+        flush(path)
+        flush(self.folder)
