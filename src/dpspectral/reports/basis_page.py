@@ -43,8 +43,9 @@ def of_file(path: Path) -> str:
     """The page of a file that `fit`, `federate` or `peer` wrote."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
+    result = Result.load(path)
     try:
-        return html(Result.load(path))
+        return html(result)
     except (*UNREADABLE, ZeroDivisionError) as error:
         raise ValueError(f"{path}: not a basis that dpspectral saved ({error or type(error).__name__})") from error
 
