@@ -72,7 +72,7 @@ def main() -> None:
             continue
         started = time.process_time()
         peers.answer(X, 0.5, Ledger(BUDGET), "product")
-        peers.same(X.integers)
+        peers.agree(X.integers)
         seconds = (time.process_time() - started) / s
         messages = [one.messages for one in peers.sent]
         sizes = [one.bytes / 1e6 for one in peers.sent]

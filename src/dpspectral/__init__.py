@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpspectral.models.estimators import PrivatePCA, PrivateTruncatedSVD
     from dpspectral.models.recommender import PrivateRecommender
     from dpspectral.privacy.budget import Budget
-    from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
+    from dpspectral.privacy.ledger import BudgetExceededError, Ledger, Release
     from dpspectral.privacy.noise import NotPrivate
     from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
     from dpspectral.protocols.common.party import Party
@@ -36,7 +36,7 @@ __version__ = "0.1.1"
 __all__ = [
     "BoundedRows",
     "Budget",
-    "BudgetExceeded",
+    "BudgetExceededError",
     "Interaction",
     "Ledger",
     "NotPrivate",
@@ -64,7 +64,7 @@ __all__ = [
 _MODULES = {
     "BoundedRows": "privacy.units",
     "Budget": "privacy.budget",
-    "BudgetExceeded": "privacy.ledger",
+    "BudgetExceededError": "privacy.ledger",
     "DaskRows": "data.dask_rows",
     "GpuRows": "data.gpu_rows",
     "Interaction": "privacy.units",

@@ -136,8 +136,8 @@ def index_off_by_one(monkeypatch):
 def floor_ignored(monkeypatch):
     original = PatternUnit.dense_rounding
 
-    def forgetful(unit, n, shares=1):
-        meant, used = original(unit, n, shares), original(unit.with_floor(1), n, shares)
+    def forgetful(unit, n, noise_shares=1):
+        meant, used = original(unit, n, noise_shares), original(unit.with_floor(1), n, noise_shares)
         return DenseRounding(used.table, used.scale, meant.sensitivity * meant.scale / used.scale)
 
     monkeypatch.setattr(PatternUnit, "dense_rounding", forgetful)

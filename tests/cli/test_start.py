@@ -129,10 +129,10 @@ def test_what_a_command_takes_is_what_it_does_something_with(path, monkeypatch):
         command.callback(**options)
     ((body, given),) = called
     bound = inspect.signature(body).bind(**given)
-    if "options" in bound.arguments:  # the rest is for `Asked`
-        from dpspectral.cli.basis import Asked
+    if "options" in bound.arguments:  # the rest is for `FitOptions`
+        from dpspectral.cli.basis import FitOptions
 
-        Asked(**bound.arguments["options"])
+        FitOptions(**bound.arguments["options"])
 
 
 def test_names_of_options_are_names_of_something():

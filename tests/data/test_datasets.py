@@ -192,9 +192,9 @@ def test_other_wrong_files(tmp_path, items):
     np.savez(tmp_path / "odd.npz", a=np.zeros(3))
     with pytest.raises(DataError, match=r"found arrays \['a'\]; expected 'user' and 'item'"):
         load(tmp_path / "odd.npz")
-    np.savez(tmp_path / "uneven.npz", user=np.zeros(3, int), item=np.zeros(2, int))
+    np.savez(tmp_path / "share_term.npz", user=np.zeros(3, int), item=np.zeros(2, int))
     with pytest.raises(DataError, match="equal length"):
-        load(tmp_path / "uneven.npz", items="3")
+        load(tmp_path / "share_term.npz", items="3")
     np.savez(tmp_path / "outside.npz", user=np.zeros(2, int), item=np.array([0, 7]))
     with pytest.raises(DataError, match="outside the catalogue 3, the first is '7'"):
         load(tmp_path / "outside.npz", items="3")

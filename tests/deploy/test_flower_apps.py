@@ -16,7 +16,7 @@ from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
 from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
-from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, table
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, table
 from dpspectral.protocols.common.encoding import entries as records
 from dpspectral.protocols.common.question import Question, decode
 from dpspectral.protocols.secure_sum import memory, shamir
@@ -120,7 +120,7 @@ def test_a_node_that_is_lost_within_the_tolerance_does_not_stop_the_run(folder, 
 
 def test_too_many_lost_nodes_end_the_run_without_a_result(folder):
     grid = Grid(folder, lambda stage, party, number: stage == "masked" and party in (1, 3))
-    with pytest.raises(Aborted, match=r"3 of 5 parties are left.*no answer within"):
+    with pytest.raises(AbortedError, match=r"3 of 5 parties are left.*no answer within"):
         server.run(grid, config(folder))
     assert not (folder / "basis.npz").exists()
     assert entries(folder) == [1] * PARTIES  # their answers have left; nobody can tell them that nothing was opened
@@ -239,7 +239,7 @@ def test_old_states_of_all_nodes_do_not_open_both_secrets_of_a_party(folder, mon
         grid, grid.get_node_ids(), catalogue=catalogue_digest(folder / "items.txt"), collusion=1, drop_tolerance=1,
         rounds=2, patience=5.0,
     )  # fmt: skip
-    query = Popularity(Interaction(6), ITEMS, shares=network.setup.noise_shares)
+    query = Popularity(Interaction(6), ITEMS, noise_shares=network.setup.noise_shares)
     asked = Question("popularity", query, 0.3, Budget(5, 1e-6), network.setup, 1000)
     network.start()
 
@@ -294,9 +294,9 @@ def test_damaged_or_misplaced_messages_leave_no_marker(folder):
 
 def test_another_catalogue_or_a_stricter_policy_means_no_answer(folder):
     (folder / "other.txt").write_text("\n".join(map(str, reversed(range(ITEMS)))) + "\n")
-    with pytest.raises(Aborted, match="items: the server has another list"):
+    with pytest.raises(AbortedError, match="items: the server has another list"):
         server.run(Grid(folder), config(folder, items=str(folder / "other.txt")))
-    with pytest.raises(Aborted, match="epsilon: 6 was asked for, the policy allows at most 5"):
+    with pytest.raises(AbortedError, match="epsilon: 6 was asked for, the policy allows at most 5"):
         server.run(Grid(folder), config(folder, epsilon=6.0))
     assert entries(folder) == [0] * PARTIES
 
@@ -323,7 +323,7 @@ def test_a_server_goes_on_from_its_state(folder, ratings):
 def test_reasons_stay_with_the_party(folder, caplog):
     (folder / "party1" / "rows.npz").unlink()
     grid = Grid(folder)
-    with pytest.raises(Aborted) as caught:
+    with pytest.raises(AbortedError) as caught:
         server.run(grid, config(folder, **{"drop-tolerance": 0}))
     assert "rows.npz" not in str(caught.value)
     assert "rows.npz" in caplog.text
@@ -331,17 +331,17 @@ def test_reasons_stay_with_the_party(folder, caplog):
 
 def test_what_is_no_message_is_refused(folder):
     for content in (RecordDict(), RecordDict({NAME: ConfigRecord({"run": b"short"})})):
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             Envelope.decode(content)
     setup = Setup(bytes(16), 5, 1, 0, 3, bytes(32))
     coded = Envelope(setup, 2, "digest", "masked", b"bytes").encode()
     assert Envelope.decode(coded) == Envelope(setup, 2, "digest", "masked", b"bytes")
     coded.config_records[NAME]["party"] = 7
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         Envelope.decode(coded)
 
 
 def test_waiting_for_nodes_has_an_end(folder):
     assert wait_for_nodes(Grid(folder), 3, 1.0) == [10, 11, 12]
-    with pytest.raises(Aborted, match="5 nodes are connected"):
+    with pytest.raises(AbortedError, match="5 nodes are connected"):
         wait_for_nodes(Grid(folder), 6, 0.3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, User
-from dpspectral.deploy.flower.policy import NotAllowed, Policy, PolicyError
+from dpspectral.deploy.flower.policy import NotAllowedError, Policy, PolicyError
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.question import Question
@@ -102,9 +102,9 @@ BUDGET, UNIT = Budget(2, 1e-6), Interaction(5)
 
 def question(setup=None, mu=0.2, budget=BUDGET, unit=UNIT, columns=None, n=3):
     made = Setup(run=bytes(16), seed=bytes(32), **{**SETUP, **(setup or {})})
-    query = Popularity(unit, n, shares=made.noise_shares)
+    query = Popularity(unit, n, noise_shares=made.noise_shares)
     if columns is not None:
-        query = Product(unit, Iterate(np.full((n, columns), 0.3)), 0.01, shares=made.noise_shares)
+        query = Product(unit, Iterate(np.full((n, columns), 0.3)), 0.01, noise_shares=made.noise_shares)
     return Question("something", query, mu, budget, made, 100), made
 
 
@@ -126,7 +126,7 @@ def test_questions_outside_the_policy_are_refused_before_anything_is_computed(fi
     ledger = Ledger.create(file.parent / "party.ledger", Budget(3, 1e-6))
     party = Policy.read(file).party()
     asked, setup = question(**changes)
-    with pytest.raises(NotAllowed, match=message):
+    with pytest.raises(NotAllowedError, match=message):
         party.answer(asked.encode(), setup)
     assert not ledger.entries
     for fine in ({}, {"columns": 6}):
@@ -142,7 +142,7 @@ def test_the_policys_epsilon_bounds_the_sum_over_a_run(file):
     asked, setup = question(mu=BUDGET.mu * 0.7)
     party.answer(asked.encode(), setup)
     party.answer(asked.encode(), setup)
-    with pytest.raises(NotAllowed, match=r"epsilon: this run would spend .* in all, the policy allows"):
+    with pytest.raises(NotAllowedError, match=r"epsilon: this run would spend .* in all, the policy allows"):
         Policy.read(file).party().answer(asked.encode(), setup)  # as Flower does: a new process for every message
     assert ledger.spent_by(setup.run.hex()) <= BUDGET.mu * (1 + 1e-9)
     small, _ = question(mu=BUDGET.mu * 0.1)
@@ -158,5 +158,5 @@ def test_a_run_that_claims_less_than_the_policy_allows_is_held_to_its_claim(file
     claim = Budget(1, 1e-6)
     asked, setup = question(mu=claim.mu * 0.9, budget=claim)
     party.answer(asked.encode(), setup)
-    with pytest.raises(NotAllowed, match="epsilon"):
+    with pytest.raises(NotAllowedError, match="epsilon"):
         party.answer(asked.encode(), setup)

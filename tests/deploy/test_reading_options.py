@@ -6,7 +6,7 @@ pytest.importorskip("flwr")
 pytest.importorskip("zmq")
 
 from dpspectral import Budget, Ledger
-from dpspectral.cli.basis import Asked
+from dpspectral.cli.basis import FitOptions
 from dpspectral.cli.federate import _flower
 from dpspectral.data import reading
 from dpspectral.data.datasets import load
@@ -92,9 +92,18 @@ def test_a_simulation_of_flower_is_told_what_the_command_was(folder, monkeypatch
 
     monkeypatch.setattr("dpspectral.deploy.flower.simulate.simulate", simulate)
     how = {"min_rating": None, "header": False, "format": "lists", "delimiter": "comma"}
-    rest = dict.fromkeys(Asked.__dataclass_fields__)
-    asked = Asked(**{**rest, "reading": how, "kind": "interaction", "epsilon": 1.0, "delta": 1e-6, "catalogue": "none",
-                     "items": str(folder / "items.txt")})  # fmt: skip
+    rest = dict.fromkeys(FitOptions.__dataclass_fields__)
+    asked = FitOptions(
+        **{
+            **rest,
+            "reading": how,
+            "kind": "interaction",
+            "epsilon": 1.0,
+            "delta": 1e-6,
+            "catalogue": "none",
+            "items": str(folder / "items.txt"),
+        }
+    )
     table = load(folder / "rows.txt", items=str(folder / "items.txt"), **how)
     with pytest.raises(InterruptedError):
         _flower(asked, folder / "rows.txt", table, 3, 1, 0, False)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import BudgetExceeded, Ledger, Release
+from dpspectral.privacy.ledger import BudgetExceededError, Ledger, Release
 from dpspectral.privacy.ledger_file import LedgerFile
 
 RELATION = "interaction/add-remove"
@@ -71,7 +71,7 @@ def child(path: Path, log: Path, name: str, mu: float, seed: int) -> None:
         what = f"{name}-{number}"
         try:
             ledger.charge(Release(what, RELATION, 1.0, 1.0 / mu, private=False))
-        except BudgetExceeded:
+        except BudgetExceededError:
             os._exit(3)
         if kind == "between" and number >= steps % 3:
             die()

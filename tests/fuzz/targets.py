@@ -22,7 +22,16 @@ import numpy as np
 import scipy.sparse as sp
 from flwr.app import ConfigRecord, RecordDict
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, Party, PrivateRecommender, power_method
+from dpspectral import (
+    Budget,
+    BudgetExceededError,
+    Interaction,
+    Ledger,
+    NotPrivate,
+    Party,
+    PrivateRecommender,
+    power_method,
+)
 from dpspectral.data.datasets import load
 from dpspectral.data.parquet import pairs_of
 from dpspectral.data.split import load_split
@@ -35,7 +44,7 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
 from dpspectral.privacy.release import Release
 from dpspectral.protocols.common import encoding
-from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.journal import Entry, Journal
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.common.question import decode as question
@@ -107,19 +116,19 @@ def parts(content: bytes) -> None:
 def message(content: bytes) -> None:
     for kind in Kind:
         for size in (None, 8):
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RefusedError):
                 messages.decode(content, kind, bytes(16), 0, size)
     for read in (
         messages.peek, lambda body: encoding.entries(body, 4), lambda body: encoding.members_and_rest(body, 5),
         lambda body: encoding.members(body, 5),
     ):  # fmt: skip
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RefusedError):
             read(content)
 
 
 def peer_message(content: bytes) -> None:
     for read in (frames.decode, lambda body: Value.decode(body, 5), lambda body: State.decode(body, 5)):
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RefusedError):
             read(content)
 
 
@@ -144,7 +153,7 @@ def peer_config(content: bytes) -> None:
 
 
 def memory(content: bytes) -> None:
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RefusedError):
         load_memory(content, SETUP, 0, _HOLDER)
 
 
@@ -157,7 +166,7 @@ def flower_record(content: bytes) -> None:
         if isinstance(values, str) and name in ("run", "seed", "message", "answer"):
             record[NAME][name] = values.encode()
     for read in (Envelope.decode, answer_of):
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RefusedError):
             read(record)
 
 
@@ -173,7 +182,7 @@ def journal(content: bytes) -> None:
 
 
 def ledger_json(content: bytes) -> None:
-    with contextlib.suppress(ValueError, BudgetExceeded):  # the latter: it spends more than it may
+    with contextlib.suppress(ValueError, BudgetExceededError):  # the latter: it spends more than it may
         Ledger.from_json(content.decode("utf-8", "replace")).epsilon()
 
 
@@ -236,7 +245,10 @@ def _ledger_text() -> bytes:
 
 
 def _questions() -> list[bytes]:
-    queries = [Product(Interaction(2), Iterate(np.eye(4)[:, :2]), shares=3), Popularity(Interaction(2), 4, shares=3)]
+    queries = [
+        Product(Interaction(2), Iterate(np.eye(4)[:, :2]), noise_shares=3),
+        Popularity(Interaction(2), 4, noise_shares=3),
+    ]
     return [Question("x", query, 0.5, Budget(1, 1e-6), SETUP, 9).encode() for query in queries]
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from dpspectral import BoundedRows, Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User
+from dpspectral import BoundedRows, Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, User
 from dpspectral.linalg import operators
 from dpspectral.linalg.operators import BinaryGram
 from dpspectral.methods import catalogue, dense
@@ -256,7 +256,13 @@ def catalogue_of(monkeypatch, data, unit, popularity, roots, call):
         noise, config = Forced(popularity, roots, patch), PrivateCatalogue()
         if call is choose:
             found = choose(
-                Curator(data, unit, noise=noise), config, 3, mu=BUDGET.mu, ledger=ledger, method="dense", releases=0.5
+                Curator(data, unit, noise=noise),
+                config,
+                3,
+                mu=BUDGET.mu,
+                ledger=ledger,
+                method="dense",
+                variance_factor=0.5,
             )
             assert (found.source.n, found.source.unit.floor) == (len(found.catalogue.chosen), found.catalogue.floor)
         else:
@@ -287,7 +293,7 @@ def test_items_and_floor_depend_on_released_numbers_only(strangers, monkeypatch,
 @pytest.mark.parametrize("unit", [Interaction(), Interaction(weighting="plain", neighbours="replace")], ids=repr)
 def test_floor_falls_to_one_as_the_budget_grows(unit):
     """No item outside the catalogue: the floor is nothing but bias, accepted for less noise."""
-    degrees = Degrees(items=200, users=5000, inside=2e5, outside=0, roots=5000 * 5.5, rank=8, share=0.02)
+    degrees = Degrees(items=200, users=5000, inside=2e5, outside=0, roots=5000 * 5.5, rank=8, kth_part=0.02)
     floors = [choose_floor(unit, degrees, mu, 0.5) for mu in (0.01, 0.05, 0.2, 1, 5, 500)]
     assert floors == sorted(floors, reverse=True)
     assert floors[0] > 30
@@ -345,7 +351,7 @@ def test_a_shared_ledger_with_too_little_left_refuses_everything(ratings, call):
     """Also where the popularity alone would still fit."""
     ledger = Ledger(BUDGET)
     ledger.charge(Release("earlier", "interaction/add-remove", 0.3 * BUDGET.mu, 1.0))
-    refused(BudgetExceeded, "left", call, ratings, ledger)
+    refused(BudgetExceededError, "left", call, ratings, ledger)
     ledger = Ledger(BUDGET)
     ledger.charge(Release("earlier", "user/add-remove", 0.1 * BUDGET.mu, 1.0))
     refused(ValueError, "needs its own ledger", call, ratings, ledger, budget=Budget(0.1, 1e-6))
@@ -358,7 +364,7 @@ def test_two_runs_share_a_ledger_that_holds_both(ratings, call):
         call(ratings, 3, unit=Interaction(), budget=part, catalogue=PrivateCatalogue(), ledger=ledger)
     assert ledger.mu == pytest.approx(math.sqrt(2) * part.mu, rel=1e-9)
     assert ledger.private
-    refused(BudgetExceeded, "left", call, ratings, ledger, budget=part)
+    refused(BudgetExceededError, "left", call, ratings, ledger, budget=part)
 
 
 @calls
@@ -459,7 +465,7 @@ def games(monkeypatch, row, unit, floor, scale, seeds):
     """All that a catalogue and a dense release give away, in integer steps: an array (games, numbers) per release."""
     data, outcomes, seen = np.vstack([np.ones((CROWD, 3), int), row]), [], []
 
-    def attackers_floor(unit, degrees, mu, releases):
+    def attackers_floor(unit, degrees, mu, variance_factor):
         seen.append([degrees.roots * 2**20])
         return floor
 

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from dpspectral import (
     BoundedRows,
     Budget,
-    BudgetExceeded,
+    BudgetExceededError,
     Interaction,
     Ledger,
     NotPrivate,
@@ -78,7 +78,7 @@ def test_private_users_are_counted_with_a_part_of_the_budget(R, dense):
     assert np.array_equal(first.components, second.components)
     assert "users were counted" in first.reason
     ledger = Ledger(Budget(1.9, 1e-6))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         decompose(R, 4, Interaction(), BUDGET, users="private", ledger=ledger)
     assert not ledger.entries
     for unit in (Interaction(5), User()):  # nothing depends on the number there
@@ -171,7 +171,7 @@ def test_bad_input_is_refused_before_anything_is_charged(R, options, match):
 
 def test_shared_ledger_that_is_too_small_refuses_whole(R):
     ledger = Ledger(Budget(1, 1e-6))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         decompose(R, 4, Interaction(), BUDGET, ledger=ledger)
     assert not ledger.entries
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, User, dense_release
+from dpspectral import Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, User, dense_release
 from dpspectral.data.split import train_part
 from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.linalg.operators import BinaryGram
@@ -511,7 +511,7 @@ def test_release_is_charged_once_before_its_noise(ratings, storage):
     }
     assert ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
     assert not result.private
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         dense_release(ratings, 3, **options)
     assert len(ledger.entries) == 1
 
@@ -540,7 +540,7 @@ def test_an_interrupted_run_has_been_paid(ratings, when, storage, config):
     assert ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
     spent = ledger.entries
     assert len(spent) == 1 + (config is not None)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         dense_release(ratings, 3, **options)
     assert ledger.entries == spent
     assert all(0 <= fraction <= 1 for fraction in told)

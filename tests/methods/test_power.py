@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from dpspectral import (
     BoundedRows,
     Budget,
-    BudgetExceeded,
+    BudgetExceededError,
     Interaction,
     Ledger,
     NotPrivate,
@@ -167,7 +167,7 @@ def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(rat
     ledger = Ledger(Budget(2.2, 1e-6))
     power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, iterations=3)
     recorded = Recorded(0)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=recorded)
     assert len(ledger.entries) == 3
     assert not recorded.given
@@ -177,7 +177,7 @@ def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(rat
 
 def test_run_that_fits_only_in_part_is_refused_whole(ratings):
     ledger, recorded = Ledger(Budget(1, 1e-6)), Recorded(0)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, iterations=9, noise=recorded)
     assert not ledger.entries
     assert not recorded.given

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from dpspectral import (
     BoundedRows,
     Budget,
-    BudgetExceeded,
+    BudgetExceededError,
     Interaction,
     Ledger,
     NotPrivate,
@@ -144,9 +144,9 @@ def test_fits_share_a_ledger_until_it_is_empty(cloud):
     estimator = PrivatePCA(2, norm=5.0, epsilon=1.0, delta=1e-6, ledger=ledger)
     estimator.fit(cloud)
     spent = len(ledger.entries)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         estimator.fit(cloud)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         clone(estimator).fit(cloud)  # a clone has no budget of its own
     assert len(ledger.entries) == spent
 

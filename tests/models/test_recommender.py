@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from dpspectral import (
     BoundedRows,
     Budget,
-    BudgetExceeded,
+    BudgetExceededError,
     Interaction,
     Ledger,
     NotPrivate,
@@ -191,7 +191,7 @@ def test_it_is_an_estimator(parts):
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     copy.fit(parts.train)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         model.fit(parts.train)
     with pytest.raises(NotFittedError):
         PrivateRecommender().recommend(parts.train)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from dpspectral import Budget, BudgetExceeded, Ledger, Release
+from dpspectral import Budget, BudgetExceededError, Ledger, Release
 
 BUDGET = Budget(1, 1e-6)
 
@@ -32,7 +32,7 @@ def test_mu_composes_as_root_of_squares_and_epsilon_follows():
 def test_release_that_would_overspend_is_refused_and_not_recorded():
     ledger = Ledger(BUDGET)
     ledger.charge(part(0.8))
-    with pytest.raises(BudgetExceeded, match="left"):
+    with pytest.raises(BudgetExceededError, match="left"):
         ledger.charge(part(0.3))
     assert len(ledger.entries) == 1
     ledger.charge(part(0.2))
@@ -53,7 +53,7 @@ def test_threads_cannot_overspend_together():
         for _ in range(50):
             try:
                 ledger.charge(part(0.01))
-            except BudgetExceeded:
+            except BudgetExceededError:
                 refused.append(1)
 
     threads = [threading.Thread(target=spend) for _ in range(4)]
@@ -77,7 +77,7 @@ def test_json_holds_what_unit_sensitivity_sigma_mu_and_comes_back():
 def test_json_that_overspends_its_own_budget_is_refused():
     text = json.loads(Ledger(BUDGET).to_json())
     text["releases"] = [{"what": "x", "protects": "y", "sensitivity": 1.0, "sigma": 0.1}]
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         Ledger.from_json(json.dumps(text))
     with pytest.raises(ValueError, match="not a ledger"):
         Ledger.from_json("{}")
@@ -91,7 +91,7 @@ def test_a_copy_is_no_second_budget():
     record = pickle.loads(pickle.dumps(ledger))
     assert record.entries == ledger.entries
     assert record.epsilon() == ledger.epsilon()
-    with pytest.raises(BudgetExceeded, match="unpickled"):
+    with pytest.raises(BudgetExceededError, match="unpickled"):
         record.charge(part(0.1))
 
 
@@ -111,5 +111,5 @@ def test_budget_must_be_a_budget():
 def test_forked_process_cannot_spend_the_budget_again(monkeypatch):
     ledger = Ledger(BUDGET)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(BudgetExceeded, match="another process"):
+    with pytest.raises(BudgetExceededError, match="another process"):
         ledger.charge(part(0.1))

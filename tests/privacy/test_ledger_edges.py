@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, Release, power_method
+from dpspectral import Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, Release, power_method
 from dpspectral.cli import main
 from dpspectral.privacy import ledger_file, ledger_lock
 from dpspectral.privacy.entries import Kind, reservations
@@ -205,7 +205,7 @@ def _both_charge(first, second):
         barrier.wait()
         try:
             Ledger.open(name).charge(release(mu))
-        except BudgetExceeded:
+        except BudgetExceededError:
             os._exit(1)
         except LedgerFileError:
             os._exit(3)
@@ -282,7 +282,7 @@ def test_threads_of_one_process_wait_for_each_other(path):
         for _ in range(5):
             try:
                 ledger.charge(release(BUDGET.mu / 4))
-            except BudgetExceeded:
+            except BudgetExceededError:
                 refused.append(1)
 
     threads = [threading.Thread(target=spend) for _ in range(8)]
@@ -570,7 +570,7 @@ def test_a_killed_run_leaves_its_reservation_until_it_is_settled(path):
     os.waitpid(pid, 0)
     ledger = Ledger.open(path)
     assert [entry.kind for entry in reservations(ledger.history)] == [Kind.RESERVE]
-    with pytest.raises(BudgetExceeded, match=r"reserved by doomed since .*ledger settle"):
+    with pytest.raises(BudgetExceededError, match=r"reserved by doomed since .*ledger settle"):
         ledger.charge(release(0.1))
     assert "1 reservation" in run("ledger", "settle", path).output
     ledger.charge(release(0.1))

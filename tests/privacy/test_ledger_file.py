@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate, Release, power_method
+from dpspectral import Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, Release, power_method
 from dpspectral.cli import main
 from dpspectral.privacy.ledger_file import LedgerFile, LedgerFileError
 
@@ -48,9 +48,9 @@ def test_entries_outlive_the_object(path):
 
 def test_a_second_ledger_of_the_file_is_no_second_budget(path):
     Ledger.create(path, BUDGET).charge(release(BUDGET.mu))
-    with pytest.raises(BudgetExceeded, match="at most epsilon=0 at that delta"):
+    with pytest.raises(BudgetExceededError, match="at most epsilon=0 at that delta"):
         Ledger.open(path).charge(release(0.01))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         Ledger.open(path).require(RELATION, 0.01)
     with pytest.raises(ValueError, match="needs its own ledger"):
         Ledger.open(path).charge(Release("x", "user/add-remove", 1.0, 1e9))
@@ -93,7 +93,7 @@ def test_a_run_charges_the_file(path, ratings):
     assert result.ledger is ledger
     assert ledger.epsilon() == pytest.approx(2)
     assert not ledger.private
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         power_method(ratings, 3, **arguments, ledger=Ledger.open(path))
 
 
@@ -173,7 +173,7 @@ def _charge_many(path, mu, count):
         try:
             Ledger.open(path).charge(release(mu))
             accepted += 1
-        except BudgetExceeded:
+        except BudgetExceededError:
             pass
     return accepted
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from dpspectral import (
     BoundedRows,
     Budget,
-    BudgetExceeded,
+    BudgetExceededError,
     Interaction,
     Ledger,
     NotPrivate,
@@ -51,14 +51,14 @@ def test_a_reservation_counts_in_full_until_its_run_is_over(ledger):
     with ledger.reserve(RELATION, BUDGET.mu * math.sqrt(0.7)) as account:
         assert ledger.remaining_mu == pytest.approx(BUDGET.mu * math.sqrt(0.3))
         assert ledger.mu == 0
-        with pytest.raises(BudgetExceeded, match="reserved by"):
+        with pytest.raises(BudgetExceededError, match="reserved by"):
             ledger.charge(part(0.4))
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(BudgetExceededError):
             ledger.reserve(RELATION, BUDGET.mu * math.sqrt(0.4))
         account.charge(part(0.5))
         account.charge(part(0.2))
         assert ledger.remaining_mu == pytest.approx(BUDGET.mu * math.sqrt(0.3))
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(BudgetExceededError):
             account.charge(part(0.4))  # beyond what it reserved, and beyond what is left
         account.charge(part(0.1))  # beyond what it reserved, but there is room
     assert ledger.mu == pytest.approx(BUDGET.mu * math.sqrt(0.8))
@@ -96,7 +96,7 @@ def test_of_two_concurrent_runs_one_is_refused_before_it_releases_anything(ledge
     )
     first.start()
     assert started.wait(30)  # it has made one release of three
-    with pytest.raises(BudgetExceeded, match="reserved by"):
+    with pytest.raises(BudgetExceededError, match="reserved by"):
         power_method(ratings, 2, **arguments, ledger=ledger, noise=NotPrivate(1))
     own = [entry for entry in ledger.history if entry.kind is Kind.RELEASE]
     assert len({entry.run for entry in own}) == 1
@@ -119,7 +119,7 @@ CALLS = {
 def test_a_run_that_does_not_fit_writes_nothing(ledger, ratings, call):
     ledger.charge(part(0.6))
     before = ledger.history
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         CALLS[call](ratings, ledger=ledger)
     assert ledger.history == before
 
@@ -171,7 +171,7 @@ def test_an_estimator_reserves_its_whole_fit(ledger):
     with ledger.reserve("row/add-remove", BUDGET.mu * 0.9):
         pca = PrivatePCA(2, epsilon=HALF.epsilon, delta=HALF.delta, norm=2.0, ledger=ledger)
         before = ledger.history
-        with pytest.raises(BudgetExceeded):
+        with pytest.raises(BudgetExceededError):
             pca.fit(rows)
         assert ledger.history == before
     pca.fit(rows)
@@ -265,7 +265,7 @@ def test_no_frame_of_a_refused_charge_holds_the_exact_sum(ratings, kind):
     source = Curator(data, query.unit)
     exact = query.evaluate(source.data)
     mu = query.entry("it", BUDGET.mu).mu
-    with pytest.raises((BudgetExceeded, ValueError)) as caught:
+    with pytest.raises((BudgetExceededError, ValueError)) as caught:
         source.release(query, mu, Refusing(BUDGET), "it")
     frames = list(_frames(caught.value))
     assert any(frame.f_code.co_name == "charge" for frame in frames)
@@ -281,10 +281,10 @@ def test_no_frame_of_a_party_that_refuses_holds_its_sum(ratings, make):
     unit = Interaction(5)
     parties = [Party(ratings[k::4], unit, ledger=Refusing(BUDGET)) for k in range(4)]
     source = make(parties, users=400) if make is SecureSum else make(parties, users=400, degree=3)
-    query = Popularity(unit, ratings.shape[1], shares=source.setup.noise_shares)
+    query = Popularity(unit, ratings.shape[1], noise_shares=source.setup.noise_shares)
     question = Question("it", query, BUDGET.mu, BUDGET, source.setup, 400)
     exact = query.evaluate(parties[0]._data)
-    with pytest.raises(BudgetExceeded) as caught:
+    with pytest.raises(BudgetExceededError) as caught:
         parties[0].answer(question.encode(), source.setup)
     for frame in _frames(caught.value):
         if "test_runs" not in frame.f_code.co_filename:

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from dpspectral.linalg import triangle
 from dpspectral.privacy.budget import log_delta
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.privacy.units import SHARE_LOSS, BoundedRows, Interaction, User, uneven
+from dpspectral.privacy.units import SHARE_LOSS, BoundedRows, Interaction, User, share_term
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 
 EPSILONS = np.concatenate([np.linspace(0, 4, 41), np.linspace(4.5, 30, 20)])
@@ -53,7 +53,7 @@ CASES = [(h, d, c) for h in range(2, 11) for d in (0.4, 0.5, 0.7, 1.0, 1.5, 3.0)
 def test_no_exact_law_is_easier_to_tell_than_the_lemma_says():
     for h, deviation, change in CASES:
         sigma = deviation * math.sqrt(h)
-        bound = math.hypot(change, uneven(1.0, h))
+        bound = math.hypot(change, share_term(1.0, h))
         assert not exceeds(law_of_sum(h, deviation), change, bound / sigma), (h, deviation, change)
 
 
@@ -72,14 +72,14 @@ def test_two_changed_numbers_count_twice():
         law = law_of_sum(h, deviation)
         moved, law = np.concatenate([[0.0], law]), np.concatenate([law, [0.0]])
         first, second = np.outer(law, law).ravel(), np.outer(moved, moved).ravel()
-        mu = math.sqrt(2 + 2 * uneven(1.0, h) ** 2) / (deviation * math.sqrt(h))
+        mu = math.sqrt(2 + 2 * share_term(1.0, h) ** 2) / (deviation * math.sqrt(h))
         for epsilon in EPSILONS[:41]:
             assert hockey_stick(first, second, epsilon) <= math.exp(log_delta(epsilon, mu)) + 1e-12
 
 
 def test_a_single_holder_pays_nothing():
-    assert uneven(1.0, 1) == 0
-    assert uneven(0.5, 8) == 2.0
+    assert share_term(1.0, 1) == 0
+    assert share_term(0.5, 8) == 2.0
 
 
 # Every neighbour of small data, for every query
@@ -97,10 +97,10 @@ N = 5
 
 def queries(unit, shares):
     X = Iterate(np.random.default_rng(3).normal(size=(N, 3)) / 2)
-    found = [Product(unit, X, SHARE_LOSS, shares=shares), Product(unit, X, 0.2, shares=shares)]
-    found += [kind(unit, N, shares=shares) for kind in (Popularity, Users, ItemMatrix)]
+    found = [Product(unit, X, SHARE_LOSS, noise_shares=shares), Product(unit, X, 0.2, noise_shares=shares)]
+    found += [kind(unit, N, noise_shares=shares) for kind in (Popularity, Users, ItemMatrix)]
     if isinstance(unit, Interaction):
-        found.append(RootDegrees(unit, N, shares=shares))
+        found.append(RootDegrees(unit, N, noise_shares=shares))
     return found
 
 
@@ -113,7 +113,9 @@ def test_every_change_of_every_query_is_within_its_sensitivity(unit, shares):
         sums = np.stack([query.evaluate(row[None]).reshape(-1) for row in rows])
         weights = np.concatenate([np.full(count, factor**-2) for count, factor in query.deviations])
         change = sums[pairs[0]] - sums[pairs[1]]
-        square = (change**2 * weights).sum(axis=1) + uneven(1.0, shares) ** 2 * ((change != 0) * weights).sum(axis=1)
+        square = (change**2 * weights).sum(axis=1) + share_term(1.0, shares) ** 2 * ((change != 0) * weights).sum(
+            axis=1
+        )
         largest = math.sqrt(square.max())
         assert largest <= query.sensitivity, type(query).__name__
         if not isinstance(query, (Users, RootDegrees)):  # an exchange changes no degree
@@ -125,20 +127,20 @@ def test_rounding_and_shares_cost_at_most_one_percent(shares):
     n = 60
     X = Iterate(np.linalg.qr(np.random.default_rng(0).normal(size=(n, 8)))[0])
     for unit in (Interaction(5), User(2), BoundedRows(2.0), BoundedRows(1.0, neighbours="replace")):
-        query = Product(unit, X, SHARE_LOSS, shares=shares)
+        query = Product(unit, X, SHARE_LOSS, noise_shares=shares)
         assert unit.sensitivity(X) <= query.sensitivity * query.scale <= 1.0101 * unit.sensitivity(X)
     for unit in (Interaction(5), User(2), Interaction(5, neighbours="replace")):
         for kind in (Popularity, ItemMatrix, Users):
-            alone, many = kind(unit, n), kind(unit, n, shares=shares)
+            alone, many = kind(unit, n), kind(unit, n, noise_shares=shares)
             assert many.sensitivity * many.scale <= 1.0101 * alone.sensitivity * alone.scale
             assert many.scale <= alone.scale
-    rows = RowSum(BoundedRows(2.0), n, True, shares=shares)
+    rows = RowSum(BoundedRows(2.0), n, True, noise_shares=shares)
     assert rows.sensitivity * rows.scale <= 1.0101 * math.sqrt(2) * 2.0
 
 
 def test_the_grid_gets_finer_with_the_number_of_shares():
     X = Iterate(np.linalg.qr(np.random.default_rng(0).normal(size=(60, 8)))[0])
-    scales = [Product(Interaction(5), X, SHARE_LOSS, shares=shares).scale for shares in (2, 10, 100, 1000)]
+    scales = [Product(Interaction(5), X, SHARE_LOSS, noise_shares=shares).scale for shares in (2, 10, 100, 1000)]
     assert scales == sorted(scales, reverse=True)
     assert scales[0] >= 32 * scales[-1]
 
@@ -153,7 +155,7 @@ def test_sums_stay_below_the_stated_size(rng):
     real = rng.normal(size=(50, N)) * 3
     unit = BoundedRows(1.5)
     X = Iterate(rng.normal(size=(N, 2)))
-    for query in (Product(unit, X, shares=3), RowSum(unit, N, True, shares=3)):
+    for query in (Product(unit, X, noise_shares=3), RowSum(unit, N, True, noise_shares=3)):
         assert np.abs(query.evaluate(real)).max() <= query.largest(50)
 
 
@@ -161,14 +163,18 @@ def test_parts_of_several_holders_add_up(ratings, rng):
     rows = ratings[rng.permutation(300)]
     X = Iterate(np.linalg.qr(rng.normal(size=(80, 4)))[0])
     for unit in (Interaction(4), User(3)):
-        for query in (Product(unit, X, shares=5), Popularity(unit, 80, shares=5), ItemMatrix(unit, 80, shares=5)):
+        for query in (
+            Product(unit, X, noise_shares=5),
+            Popularity(unit, 80, noise_shares=5),
+            ItemMatrix(unit, 80, noise_shares=5),
+        ):
             parts = sum(query.evaluate(rows[start : start + 60]) for start in range(0, 300, 60))
             assert np.array_equal(parts, query.evaluate(ratings))
 
 
 def test_item_matrix_is_the_weighted_gram_matrix(ratings):
     unit = Interaction(4)
-    query = ItemMatrix(unit, 80, shares=3)
+    query = ItemMatrix(unit, 80, noise_shares=3)
     R = ratings.toarray().astype(float)
     expected = (R * unit.weights(80)[R.sum(axis=1).astype(int)][:, None]).T @ R
     np.testing.assert_allclose(

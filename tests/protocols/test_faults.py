@@ -3,7 +3,7 @@
 Held: parties may drop out at any stage; a message that is late, repeated, damaged or meant for somebody else changes
 nothing; a server that lies makes honest parties stop, and never opens two views of a round; a party is charged for each
 answer that leaves it, and gets back only what was certainly not opened; any schedule of faults ends, with right sums or
-`Aborted`; no text shows a secret.
+`AbortedError`; no text shows a secret.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from dpspectral import Interaction
 from dpspectral.protocols.common import keys
-from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, entries, table
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, entries, table
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, Client
@@ -250,7 +250,7 @@ def test_drop_during_the_setup(s, c, d):
             sum_over(run, set(range(s)) - set(gone))
             continue
         for _ in range(2):  # not even when asked again
-            with pytest.raises(Aborted):
+            with pytest.raises(AbortedError):
                 run.sum(QUESTION, SIZE, BITS)
         assert not any(holder.asked for holder in holders_of(run))
 
@@ -274,7 +274,7 @@ def test_drop_during_a_round(s, c, d):
         if opens:
             sum_over(run, rest if stage == "masked" else range(s))
         else:
-            with pytest.raises(Aborted):
+            with pytest.raises(AbortedError):
                 run.sum(QUESTION, SIZE, BITS)
         if stage == "masked" and not opens:  # nobody has heard of survivors: all get it back
             assert all(holder.charged == len(holder.released) == number for holder in holders_of(run))
@@ -283,7 +283,7 @@ def test_drop_during_a_round(s, c, d):
         if number == 0 and len(gone) <= d:
             sum_over(run, rest)
         else:
-            with pytest.raises(Aborted):
+            with pytest.raises(AbortedError):
                 run.sum(QUESTION, SIZE, BITS)
 
 
@@ -302,7 +302,7 @@ def test_drop_of_random_parties_among_a_hundred(seed):
     for number in (0, 1):
         out = {party for party in gone if places.index(when[party]) <= places.index((number, "masked"))}
         sum_over(run, set(range(s)) - out)
-    with pytest.raises(Aborted, match="89 of 100 parties are left"):
+    with pytest.raises(AbortedError, match="89 of 100 parties are left"):
         run.sum(QUESTION, SIZE, BITS)
 
 
@@ -335,7 +335,7 @@ class Pestered(Recording):
     def refuse(self, machine, contents):
         before = state(machine)
         for content in contents:
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedError) as caught:
                 machine.receive(content)
             self.refusals.append(caught.value)
         assert state(machine) == before
@@ -343,10 +343,10 @@ class Pestered(Recording):
     def to_client(self, stage, party, message):
         client = self.clients[party]
         if stage == "keys":
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedError):
                 client.receive(b"")
             answer = client.hello()
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedError):
                 client.hello()
             return answer
         self.refuse(client, self.wrong(self, stage, party, message, False))
@@ -471,10 +471,10 @@ def test_question_of_a_later_round_ends_the_earlier_one_for_that_party():
     messages = room.until("masked")
     early = resealed(messages[2], ROUND, (1).to_bytes(4, "big"))
     answers = [room.clients[party].receive(early if party == 2 else messages[party]) for party in range(6)]
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         room.clients[2].receive(messages[2])
     for party, answer in enumerate(answers):
-        with pytest.raises(Refused) if party == 2 else contextlib.nullcontext():
+        with pytest.raises(RefusedError) if party == 2 else contextlib.nullcontext():
             room.server.receive(answer)
     for stage in ("confirm", "unmask"):
         room.wave(stage, room.advance())
@@ -490,7 +490,7 @@ def test_message_for_another_party_is_refused():
             for party in wave.parties if stage != "keys" else ():
                 before = state(self.clients[party])
                 for other in set(wave.parties) - {party}:
-                    with pytest.raises(Refused):
+                    with pytest.raises(RefusedError):
                         self.clients[party].receive(wave.message(other))
                 assert state(self.clients[party]) == before
             super().wave(stage, wave)
@@ -525,7 +525,7 @@ def test_late_answer_of_a_party_that_was_given_up_is_refused(stage):
             room.server.receive(answer)
     for after in (*SUMMING[SUMMING.index(stage) + 1 :], None):
         wave, before = room.advance(), state(room.server)
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedError):
             room.server.receive(kept)
         assert state(room.server) == before
         if after:
@@ -545,13 +545,13 @@ def test_result_comes_after_a_whole_round_only_and_once():
         def wave(self, stage, wave):
             super().wave(stage, wave)
             if stage in SUMMING:
-                with pytest.raises(Aborted):
+                with pytest.raises(AbortedError):
                     self.server.result()
 
         def sum(self):
             found = super().sum()
             for over in (self.server.result, self.server.advance):
-                with pytest.raises(Aborted):
+                with pytest.raises(AbortedError):
                     over()
             return found
 
@@ -559,7 +559,7 @@ def test_result_comes_after_a_whole_round_only_and_once():
 
 
 def test_result_before_the_first_question_is_an_abort():
-    with pytest.raises(Aborted):
+    with pytest.raises(AbortedError):
         Room(4).start().server.result()
 
 
@@ -610,7 +610,7 @@ def test_wrong_share_is_never_a_wrong_sum(gone):
         assert server.advance() is None
         try:
             assert right(server.result(), ready.holders)
-        except Aborted:
+        except AbortedError:
             aborts += 1
     assert aborts == 5 * ready.setup.graph.threshold  # so many shares of each owner are used
 
@@ -623,7 +623,7 @@ def test_shares_for_another_party_or_of_another_setup_stop_the_receiver():
     wave = room.advance()
     rows = [entries(body_of(wave.message(party))[1:], 2 * 2 * shamir.SHARE_BYTES + keys.SEAL_BYTES) for party in (0, 1)]
     swapped = {1: rows[0][1], 2: rows[1][2], 3: rows[0][3]}
-    with pytest.raises(Aborted, match="shares of party 2"):
+    with pytest.raises(AbortedError, match="shares of party 2"):
         room.clients[0].receive(with_body(wave.message(0), room.list(range(4)) + table(swapped)))
     assert room.clients[0].stopped
 
@@ -633,7 +633,7 @@ def test_shares_for_another_party_or_of_another_setup_stop_the_receiver():
     mixed.wave("shares", mixed.advance())
     wave = mixed.advance()
     for party in range(5):
-        with pytest.raises(Aborted, match="stops"):
+        with pytest.raises(AbortedError, match="stops"):
             mixed.clients[party].receive(wave.message(party))
 
 
@@ -651,7 +651,7 @@ def test_exchanged_key_stops_those_who_are_deceived():
         room.server.receive(room.clients[party].receive(message))
     wave = room.advance()
     for party in (0, 1):
-        with pytest.raises(Aborted, match="shares of party"):
+        with pytest.raises(AbortedError, match="shares of party"):
             room.clients[party].receive(wave.message(party))
 
 
@@ -700,7 +700,7 @@ def test_key_of_small_order_is_refused(place):
                 answer = resealed(answer, BODY + place * keys.KEY_BYTES, NO_KEY)
             super().to_server(stage, party, answer)
 
-    with pytest.raises((Refused, Aborted)):
+    with pytest.raises((RefusedError, AbortedError)):
         survives(Poisoned(5, 1, 1))
 
 
@@ -722,7 +722,7 @@ def test_key_of_small_order_from_the_server_is_refused(place):
     """The same, put into one client's list of keys on the way. It changes nothing: an answer is taken back."""
     room = Poisoning(place, 5, 1, 1)
     if place == 0:
-        with pytest.raises(Refused, match="nobody can use"):
+        with pytest.raises(RefusedError, match="nobody can use"):
             room.start()
         assert not room.clients[0].stopped
         return
@@ -731,7 +731,7 @@ def test_key_of_small_order_from_the_server_is_refused(place):
         assert right(room.sum(), room.holders)
     message, holder, before = room.until("masked")[0], room.holders[0], client_state(room.clients[0])
     for again in range(2):
-        with pytest.raises(Refused, match="nobody can use"):
+        with pytest.raises(RefusedError, match="nobody can use"):
             room.clients[0].receive(message)
         assert client_state(room.clients[0]) == before
         assert holder.withdrawn == holder.answered[place - 1 :]
@@ -813,9 +813,9 @@ def test_client_that_could_not_answer_a_round_does_not_help_to_open_it(stage, wh
     else:
         room = Room(5, 1, 1, holders=[Choosy(0, 1), *map(Holder, range(1, 5))]).start()
     old = room.until(stage)
-    with pytest.raises(Refused if why == "key" else PermissionError):
+    with pytest.raises(RefusedError if why == "key" else PermissionError):
         room.clients[0].receive(room.until("masked")[0])
-    with pytest.raises((Refused, Aborted)):
+    with pytest.raises((RefusedError, AbortedError)):
         room.clients[0].receive(resealed(old[0], ROUND, (1).to_bytes(4, "big")))
     assert room.helped[0] == 0
     assert room.charges[0] == 1  # the first answer had left
@@ -829,9 +829,9 @@ def reply(client, message):
     """What the client answers, or None if it stops."""
     try:
         return client.receive(message)
-    except Aborted:
+    except AbortedError:
         assert client.stopped
-        with pytest.raises(Refused, match="has stopped"):
+        with pytest.raises(RefusedError, match="has stopped"):
             client.receive(message)
         return None
 
@@ -971,7 +971,7 @@ def test_replayed_messages_get_no_second_answer():
             for client in room.clients:
                 before = state(client)
                 for message in past[client.party]:
-                    with pytest.raises(Refused):
+                    with pytest.raises(RefusedError):
                         client.receive(message)
                 assert state(client) == before
             wave = room.advance()
@@ -986,24 +986,24 @@ def test_round_without_keys_or_of_the_past_is_refused():
     room.sum()
     for number in (0, 1, 3, 2**32 - 1):
         for client in room.clients:
-            with pytest.raises(Refused, match="is over, or there are no keys"):
+            with pytest.raises(RefusedError, match="is over, or there are no keys"):
                 client.receive(room.frame(Kind.ASK, client.party, room.list(range(4)) + b"new", number))
     assert right(room.sum(), room.holders)
-    with pytest.raises(Aborted, match="all 3 rounds"):
+    with pytest.raises(AbortedError, match="all 3 rounds"):
         room.sum()
 
 
 def stops(room, client, message, match):
     """The client stops, gives nothing, takes nothing back, and stays stopped."""
     holder = copy.deepcopy(client._holder)
-    with pytest.raises(Aborted, match=match):
+    with pytest.raises(AbortedError, match=match):
         client.receive(message)
     assert (client._holder.released, client._holder.withdrawn) == (holder.released, holder.withdrawn)
     before = state(client)
     for again in (message, room.frame(Kind.ASK, client.party, room.list(room.everybody) + QUESTION, 1)):
-        with pytest.raises(Refused, match="has stopped"):
+        with pytest.raises(RefusedError, match="has stopped"):
             client.receive(again)
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         client.hello()
     assert state(client) == before
 
@@ -1059,7 +1059,7 @@ def test_client_that_is_left_out_does_not_go_on():
     room = Room(6, 1, 1).start()
     client, without = room.clients[3], room.list(room.everybody - {3})
     before = state(client)
-    with pytest.raises(Refused, match="not asked"):
+    with pytest.raises(RefusedError, match="not asked"):
         client.receive(room.frame(Kind.ASK, 3, without + QUESTION))
     assert state(client) == before
     asked(room)
@@ -1112,7 +1112,7 @@ def test_signatures_of_parties_that_left_or_are_not_in_the_committee_are_refused
     before = state(client)
     for stranger in (inside[-1], outside):
         lie = room.frame(Kind.CONFIRMED, client.party, table({**right_ones, stranger: found[stranger]}))
-        with pytest.raises(Refused, match="not in the committee"):
+        with pytest.raises(RefusedError, match="not in the committee"):
             client.receive(lie)
     assert state(client) == before
     assert client.receive(room.frame(Kind.CONFIRMED, client.party, table(right_ones)))
@@ -1193,7 +1193,7 @@ class Seam(Room):
         server._shares, server._complete = shares, True
         try:
             found = server.result()
-        except Aborted:
+        except AbortedError:
             return None
         assert right(found, self.holders)
         return found.survivors
@@ -1269,7 +1269,7 @@ def test_round_that_is_aborted_is_taken_back_if_nobody_had_heard_of_survivors(st
     run = network(5, 1, 1, 2, {(0, stage, party, True) for party in (1, 4)})
     before_opening = []
     for _ in range(2):
-        with pytest.raises(Aborted):
+        with pytest.raises(AbortedError):
             run.sum(QUESTION, SIZE, BITS, lambda: before_opening.append(1))
         assert not any(holder.released for holder in holders_of(run))
         assert [holder.charged for holder in holders_of(run)] == [int(stage == "confirm")] * 5
@@ -1281,7 +1281,7 @@ def test_opened_answer_is_not_taken_back_when_a_later_round_is_given_up(stage):
     """Party 2 answers and hears no more, but the others open its answer; the next round ends for want of parties."""
     run = network(6, 1, 1, 3, {(0, stage, 2, False), (1, "masked", 4, True)})
     sum_over(run, range(6))
-    with pytest.raises(Aborted, match="are left"):
+    with pytest.raises(AbortedError, match="are left"):
         run.sum(QUESTION, SIZE, BITS)
     assert [holder.answered for holder in holders_of(run)] == [[1, 2], [1, 2], [1], [1, 2], [1, 2], [1, 2]]
     assert [holder.withdrawn for holder in holders_of(run)] == [[2], [2], [], [2], [2], [2]]
@@ -1336,7 +1336,7 @@ def test_party_that_cannot_pay_is_one_that_drops_out():
 @pytest.mark.parametrize(("kind", "match"), [(Broke, "no budget left"), (Unwilling, "not with my help")])
 def test_no_sum_if_nobody_can_pay_or_wants_to(kind, match):
     run = LocalNetwork([kind(party) for party in range(4)])
-    with pytest.raises(Aborted, match=match):
+    with pytest.raises(AbortedError, match=match):
         run.sum(QUESTION, SIZE, BITS)
 
 
@@ -1369,7 +1369,7 @@ class Faulty(Room):
     def answers(self, party, contents):
         client = self.clients[party]
         for content in contents:
-            with contextlib.suppress(Refused, Aborted):
+            with contextlib.suppress(RefusedError, AbortedError):
                 answer = client.receive(content)
                 if answer[KIND] in self.left:
                     self.left[answer[KIND]][party] += 1
@@ -1380,7 +1380,7 @@ class Faulty(Room):
 
     def arrive(self, contents):
         for content in contents:
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RefusedError):
                 self.server.receive(content)
 
     def wave(self, stage, wave):
@@ -1411,15 +1411,15 @@ FATES = st.tuples(st.sampled_from(["lose", "duplicate", "flip", "truncate", "del
     st.dictionaries(st.integers(0, 7 * 17 - 1), FATES, max_size=8),
 )
 def test_any_schedule_of_faults_ends_in_right_sums_or_aborts(case, faults):
-    """Two rounds. Nothing but Refused and Aborted comes out of clients and server (anything else fails the test).
+    """Two rounds. Nothing but RefusedError and AbortedError comes out of clients and server; else the test fails.
 
     As long as no more parties are harmed than tolerated, both sums come.
     """
     room, sums = Faulty(faults, *case), 0
-    with contextlib.suppress(Aborted):
+    with contextlib.suppress(AbortedError):
         room.start()
         for _ in range(2):
-            with contextlib.suppress(Aborted):
+            with contextlib.suppress(AbortedError):
                 found = room.sum()
                 assert right(found, room.holders)
                 assert len(found.survivors) >= room.setup.fewest
@@ -1486,14 +1486,14 @@ def test_no_text_shows_a_secret():
         with_body(messages[1], b""),
     ]
     for client, lie in zip(room.clients, lies, strict=False):
-        with pytest.raises(Aborted) as caught:
+        with pytest.raises(AbortedError) as caught:
             client.receive(lie)
         look(caught.value)
     for party in (2, 3):
         room.server.receive(room.clients[party].receive(messages[party]))
     look()
     room.advance()
-    with pytest.raises(Aborted) as caught:
+    with pytest.raises(AbortedError) as caught:
         room.server.result()
     look(caught.value)
     text = "\n".join(texts)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpspectral.protocols.common import keys
-from dpspectral.protocols.common.encoding import Aborted, entries
+from dpspectral.protocols.common.encoding import AbortedError, entries
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, _between, _seal_key, bundle_bytes
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
@@ -151,7 +151,7 @@ def test_a_round_that_is_not_finished_is_forgotten_when_the_next_one_begins(wave
 def test_a_round_that_is_known_to_have_ended_is_forgotten_at_once():
     run = Recorded()
     run.lost = {("masked", party, True) for party in (1, 2)}
-    with pytest.raises(Aborted):
+    with pytest.raises(AbortedError):
         run.sum()
     assert run.openable(0) == set()
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from dpspectral.protocols.common.encoding import Aborted, Refused
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError
 from dpspectral.protocols.secure_sum import memory
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 from dpspectral.protocols.secure_sum.memory import Answered, dump, load
@@ -78,10 +78,10 @@ def test_a_client_that_stopped_stays_so():
     client.receive(wave.message(0))
     for party in (1, 2, 3):
         network.server.receive(network.clients[party].receive(wave.message(party)))
-    with pytest.raises(Aborted):
+    with pytest.raises(AbortedError):
         client._confirm(type("Frame", (), {"body": bytes(1), "round": 0})())  # it is told that nobody survived
     assert again(client).stopped == client.stopped != ""
-    with pytest.raises(Refused, match="has stopped"):
+    with pytest.raises(RefusedError, match="has stopped"):
         again(client).receive(wave.message(0))
 
 
@@ -91,10 +91,10 @@ def test_memory_of_another_run_or_party_or_a_damaged_one_is_refused():
     client, content = network.clients[0], dump(network.clients[0])
     other = Setup(bytes(16), 4, 1, 0, 2, bytes(32))
     for setup, party in ((other, 0), (client.setup, 1)):
-        with pytest.raises(Refused, match="another run"):
+        with pytest.raises(RefusedError, match="another run"):
             load(content, setup, party, client._holder)
     for damaged in (b"", b"{}", content[:-5], content.replace(b'"pen"', b'"pin"'), b"[]"):
-        with pytest.raises(Refused, match="damaged"):
+        with pytest.raises(RefusedError, match="damaged"):
             load(damaged, client.setup, 0, client._holder)
     assert json.loads(content)["party"] == 0
 
@@ -107,7 +107,7 @@ def test_an_old_copy_cannot_answer_a_stage_again(tmp_path):
     for place in places:
         answered.begin(setup, *place)
     for place in places:
-        with pytest.raises(Refused, match="answered before"):
+        with pytest.raises(RefusedError, match="answered before"):
             Answered(tmp_path / "rounds").begin(setup, *place)
     Answered(tmp_path / "rounds").begin(Setup(bytes(15) + b"x", 4, 1, 0, 2, bytes(32)), 0, "masked")
     assert (tmp_path / "rounds").stat().st_mode & 0o077 == 0

@@ -343,15 +343,15 @@ def test_the_share_form_covers_the_split_of_every_honest_set():
             edges = among(graph, members)
             for u, change in itertools.product(range(noise.honest), (1, 2, 3, 5, 8)):
                 cost, _, _ = box_split(noise.honest, edges, u, change, noise.ratio)
-                assert cost <= noise.variance * (change**2 + noise.shares**2 / 4) + 1e-7
+                assert cost <= noise.variance * (change**2 + noise.noise_shares**2 / 4) + 1e-7
 
 
 def test_shares_round_up_what_the_lemma_needs():
     for h, edges, ratio, variance in [(2, 1, 0.5, 0.75), (3, 2, 0.1, 0.95), (40, 300, 60.0, 0.026), (7, 21, 1e6, 0.15)]:
-        shares = Correlation(h, edges, ratio, variance).shares
+        shares = Correlation(h, edges, ratio, variance).noise_shares
         needed = (h + edges / Fraction(ratio)) / Fraction(variance)
         assert (shares - 1) ** 2 < needed <= shares**2
-    assert Correlation(2, 1, 0.5, 0.75).shares == 3
+    assert Correlation(2, 1, 0.5, 0.75).noise_shares == 3
     # An edge and a change of 2 at one end: the best integer split costs 4.
     assert box_split(2, ((0, 1),), 0, 2, 0.5)[0] == 4
     assert 0.75 * (2**2 + (2 + 1 / 0.5) / 4) < 4 <= 0.75 * (2**2 + 3**2 / 4)
@@ -510,7 +510,7 @@ def test_the_share_form_covers_the_exact_law_of_every_honest_set(graph, c, d):
             law = joint_law(h, edges, deviation, ratio)
             for u, change in itertools.product(range(h), (1, 2, 3)):
                 sticks = changed(law, u, change)
-                mu = math.sqrt(change**2 + noise.shares**2 / 4) / sigma
+                mu = math.sqrt(change**2 + noise.noise_shares**2 / 4) / sigma
                 assert not exceeds(sticks, mu), (ratio, deviation, h, edges, u, change)
                 bare += exceeds(sticks, change / sigma)
     assert bare > 0

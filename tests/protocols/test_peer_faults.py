@@ -19,9 +19,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpspectral import Budget, BudgetExceeded, Interaction, Ledger, NotPrivate
+from dpspectral import Budget, BudgetExceededError, Interaction, Ledger, NotPrivate
 from dpspectral.protocols.common import keys, ring
-from dpspectral.protocols.common.encoding import Aborted, bitmap, members_and_rest, table
+from dpspectral.protocols.common.encoding import AbortedError, bitmap, members_and_rest, table
 from dpspectral.protocols.common.party import row_parts, split
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.local_peers import LocalPeers
@@ -52,7 +52,7 @@ class Room:
         data = sp.csr_array(rng.random((3 * s, ITEMS)) < 0.5)
         self.setup = PeerSetup(PeerGraph.regular(s, degree or s - 1, 1), c, d, 8, retries)
         self.parties = split(data, UNIT, s, NotPrivate(1, 0.0))
-        query = Popularity(UNIT, ITEMS, shares=self.setup.noise_shares)
+        query = Popularity(UNIT, ITEMS, noise_shares=self.setup.noise_shares)
         self.parts = [query.evaluate(data[part]) for part in row_parts(3 * s, s)]
         self.asked = Question("popularity", query, mu, BUDGET, self.setup, 3 * s)
         self.question = self.asked.encode()
@@ -134,7 +134,7 @@ class Room:
             handle.cancel()
         assert not self.hung, f"peers {sorted(self.hung)} never ended"
         for peer, error in self.errors.items():
-            assert isinstance(error, Aborted | BudgetExceeded) or peer in self.killed, repr(error)
+            assert isinstance(error, AbortedError | BudgetExceededError) or peer in self.killed, repr(error)
         return found
 
     def sum(self):
@@ -155,8 +155,8 @@ class Room:
     def without(self, members):
         return sorted(set(range(self.s)) - set(members))
 
-    def same(self, content=lambda peer: b"%d" % peer):
-        found = self.each(lambda peer: peer.same(content(peer.me)))
+    def agree(self, content=lambda peer: b"%d" % peer):
+        found = self.each(lambda peer: peer.agree(content(peer.me)))
         assert len(set(found.values())) <= 1
         return found
 
@@ -303,7 +303,7 @@ def everything(room, rounds=2):
         for number in range(rounds):
             total, count = await peer.sum(room.question)
             seen.append((tuple(total), count, peer.members))
-            seen.append(await peer.same(b"%d of %d" % (number, peer.me)))
+            seen.append(await peer.agree(b"%d of %d" % (number, peer.me)))
         await peer.finish()
         return seen
 
@@ -318,7 +318,7 @@ def everything(room, rounds=2):
 
 def stopped(room):
     """Who was told that it cannot go on."""
-    return {peer for peer, error in room.errors.items() if peer not in room.killed and isinstance(error, Aborted)}
+    return {peer for peer, error in room.errors.items() if peer not in room.killed and isinstance(error, AbortedError)}
 
 
 # ---- nothing happens
@@ -359,7 +359,7 @@ def test_a_peer_dies_at_any_message_about_a_content(victim):
     for number in range(21):
         with Room(5) as room:
             at(room, number, lambda room=room: room.kill(victim))
-            found = room.same()
+            found = room.agree()
             assert set(found) >= {0, 1, 2, 3, 4} - {victim}, number
             assert set(found.values()) <= {b"0", b"1"}
             if victim:
@@ -394,7 +394,7 @@ def test_one_dies_in_each_sum(deaths):
             room.fault = None
             if not found:
                 break
-            assert set(room.same()) == found
+            assert set(room.agree()) == found
 
 
 @pytest.mark.parametrize("victims", [(0, 1, 2), (7, 6, 5), (4, 0, 1), (1, 5, 0)])
@@ -405,7 +405,7 @@ def test_one_is_gone_before_each_sum(victims):
             room.kill(victim)
             gone.add(victim)
             assert set(room.sum()) == set(range(8)) - gone
-            assert {content for content in room.same().values()} == {b"%d" % min(set(range(8)) - gone)}
+            assert {content for content in room.agree().values()} == {b"%d" % min(set(range(8)) - gone)}
         assert [room.charged(peer) for peer in victims] == [0, 1, 2]
 
 
@@ -533,7 +533,7 @@ def test_a_retry_for_which_ledgers_have_no_room_is_the_end():
     with Room(5, retries=1, mu=TIGHT) as room:
         lost_on_its_way(room, 3)
         assert room.sum() == {}
-        assert any(isinstance(error, BudgetExceeded) for error in room.errors.values())
+        assert any(isinstance(error, BudgetExceededError) for error in room.errors.values())
         assert max(room.charged(peer) for peer in range(5)) == 1
 
 
@@ -545,7 +545,7 @@ def test_a_peer_without_room_in_its_ledger_does_not_hold_up_the_others(poor):
     with room:
         found = room.sum()
         assert poor not in found
-        assert isinstance(room.errors[poor], BudgetExceeded)
+        assert isinstance(room.errors[poor], BudgetExceededError)
         assert room.charged(poor) == 0
 
 
@@ -560,7 +560,7 @@ def test_a_cut_that_heals_soon_changes_nothing(some, start):
         room.fault = cut(some, began + start, began + 5.0)
         assert set(room.sum()) == set(range(8))
         assert room.net.peers[0].members == tuple(range(8))
-        assert set(room.same()) == set(range(8))
+        assert set(room.agree()) == set(range(8))
 
 
 @pytest.mark.parametrize("some", [(7,), (0,), (6, 7), (0, 1)])
@@ -598,7 +598,7 @@ def test_a_cut_of_any_length(some, start, length):
         began = room.now + start / 1000
         room.fault = cut(some, began, began + length)
         if room.sum():
-            room.same()
+            room.agree()
             room.sum()
 
 
@@ -617,7 +617,7 @@ def test_messages_are_lost_at_random(seed, share, s, dies):
         if dies:
             room.later(rng.random() * 20, room.kill, rng.randrange(s))
         if room.sum():
-            room.same()
+            room.agree()
         room.sum()
 
 
@@ -634,7 +634,7 @@ def test_delays_below_the_patience_change_nothing(seed):
     rng = random.Random(seed)
     with Room(8, d=2, fault=lambda *_: rng.random() * 0.3 * PATIENCE) as room:
         assert set(room.sum()) == set(range(8))
-        assert set(room.same().values()) == {b"0"}
+        assert set(room.agree().values()) == {b"0"}
         assert set(room.sum()) == set(range(8))
         assert not room.frames(Kind.SEED)
 
@@ -647,7 +647,7 @@ def test_delays_beyond_the_patience(seed, longest, share):
     with Room(5, d=1, retries=1) as room:
         room.fault = lambda *_: rng.random() * longest if rng.random() < share else 0.0
         for _ in range(2):
-            if not room.sum() or not room.same():
+            if not room.sum() or not room.agree():
                 break
 
 
@@ -671,7 +671,7 @@ def test_doubled_messages_change_nothing(longest):
     with room:
         for _ in range(2):
             assert set(room.sum()) == set(range(8))
-            assert set(room.same().values()) == {b"0"}
+            assert set(room.agree().values()) == {b"0"}
         assert [room.charged(peer) for peer in range(8)] == [2] * 8
         assert room.now < PATIENCE
 
@@ -691,10 +691,10 @@ def test_doubled_messages_while_peers_die(seed):
 def test_replayed_messages_of_another_sum_or_run_change_nothing():
     with Room(5) as other:
         other.sum()
-        other.same()
+        other.agree()
     with Room(5, d=1) as room:
         room.sum()
-        room.same()
+        room.agree()
         rng, old = random.Random(2), list(room.log)
 
         def replay(*_):
@@ -706,7 +706,7 @@ def test_replayed_messages_of_another_sum_or_run_change_nothing():
 
         when(room, Kind.OFFER, replay)
         assert set(room.sum()) == set(range(5))
-        assert set(room.same().values()) == {b"0"}
+        assert set(room.agree().values()) == {b"0"}
         room.kill(4)
         when(room, Kind.OFFER, replay)
         assert set(room.sum()) == {0, 1, 2, 3}
@@ -773,7 +773,7 @@ def test_damaged_messages_change_nothing(seed, dies):
         if dies:
             room.kill(rng.randrange(5))
         assert set(room.sum()) == set(range(5)) - room.killed
-        assert set(room.same()) == set(range(5)) - room.killed
+        assert set(room.agree()) == set(range(5)) - room.killed
 
 
 def test_no_message_of_an_outsider_is_taken():
@@ -1268,7 +1268,7 @@ def test_who_missed_the_end_of_a_sum_asks_for_it(kinds, late):
 def test_who_missed_the_end_of_a_content_asks_for_it(kinds, late):
     with Room(5) as room:
         room.fault = losing(kinds, to=late, until=5.0)
-        assert set(room.same()) == set(range(5))
+        assert set(room.agree()) == set(range(5))
         assert room.now < 5.0 + 4 * PATIENCE
 
 
@@ -1342,7 +1342,7 @@ def test_what_was_taken_back_when_told_to_stop_does_not_leave_any_more():
 
         when(room, Kind.OFFER, stop, sender=3)
         assert 3 not in room.sum()
-        assert isinstance(room.errors[3], Aborted)
+        assert isinstance(room.errors[3], AbortedError)
 
 
 def test_who_adds_up_a_sum_without_itself_does_not_pay():
@@ -1368,12 +1368,12 @@ def test_who_adds_up_a_sum_without_itself_does_not_pay():
 
 def test_all_go_on_with_the_lowest_ones_content():
     with Room(5) as room:
-        assert set(room.same(lambda peer: b"last bit %d" % (peer > 2)).values()) == {b"last bit 0"}
-        assert set(room.same(lambda peer: bytes(1000 * peer)).values()) == {b""}
+        assert set(room.agree(lambda peer: b"last bit %d" % (peer > 2)).values()) == {b"last bit 0"}
+        assert set(room.agree(lambda peer: bytes(1000 * peer)).values()) == {b""}
         room.kill(0)
-        assert room.same() == {peer: b"1" for peer in (1, 2, 3, 4)}
+        assert room.agree() == {peer: b"1" for peer in (1, 2, 3, 4)}
         assert room.sum().keys() == {1, 2, 3, 4}
-        assert room.same() == {peer: b"1" for peer in (1, 2, 3, 4)}
+        assert room.agree() == {peer: b"1" for peer in (1, 2, 3, 4)}
 
 
 def test_a_content_that_one_has_voted_for_outlives_its_owner():
@@ -1390,7 +1390,7 @@ def test_a_content_that_one_has_voted_for_outlives_its_owner():
                 return 0.0
 
             room.fault = fault
-            found = room.same()
+            found = room.agree()
             assert set(found) == {1, 2, 3, 4}
             if votes == 4:
                 assert set(found.values()) == {b"0"}
@@ -1406,7 +1406,7 @@ def test_what_only_one_peer_knows_to_be_decided_stays_decided(what):
         if what == "sum":
             assert set(room.sum()) == {0}  # the others cannot have it, and know that
         else:
-            assert room.same() == dict.fromkeys(range(5), b"0")
+            assert room.agree() == dict.fromkeys(range(5), b"0")
 
 
 # ---- the end
@@ -1440,7 +1440,7 @@ def test_who_is_there_but_takes_no_part_ends_it_for_all_in_time(idle):
 
 def test_different_questions_are_never_added_up():
     with Room(5) as room:
-        query = Popularity(UNIT, ITEMS, shares=room.setup.noise_shares)
+        query = Popularity(UNIT, ITEMS, noise_shares=room.setup.noise_shares)
         other = Question("popularity", query, ROOMY / 2, BUDGET, room.setup, 15).encode()
         found = room.each(lambda peer: peer.sum(other if peer.me == 3 else room.question))
         assert 3 not in found

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dpspectral import (
     BoundedRows,
     Budget,
-    BudgetExceeded,
+    BudgetExceededError,
     Interaction,
     Ledger,
     NotPrivate,
@@ -98,7 +98,7 @@ def test_all_peers_end_with_the_same_sum_and_the_noise_is_what_the_setup_says(ra
     ledger = Ledger(BUDGET)
     X = Iterate(np.eye(80))
     answer = peers.answer(X, 0.8, ledger, "product")
-    query = Product(UNIT, X, shares=peers.shares, loss=0.01)
+    query = Product(UNIT, X, noise_shares=peers.noise_shares, loss=0.01)
     noise = answer.integers - query.evaluate(ratings)
     sigma = query.sensitivity / 0.8
     expected = sigma * peers.setup.price
@@ -112,7 +112,8 @@ def test_all_peers_end_with_the_same_sum_and_the_noise_is_what_the_setup_says(ra
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "make", [lambda s: Product(UNIT, Iterate(np.eye(80)), shares=s), lambda s: ItemMatrix(UNIT, 80, shares=s)]
+    "make",
+    [lambda s: Product(UNIT, Iterate(np.eye(80)), noise_shares=s), lambda s: ItemMatrix(UNIT, 80, noise_shares=s)],
 )
 def test_every_message_with_data_holds_own_and_shared_noise(ratings, make):
     setup = PeerSetup(PeerGraph.regular(8, 4, 3), collusion=1)
@@ -196,7 +197,7 @@ def test_a_peer_without_room_is_left_out_and_charges_nothing(ratings):
 def test_a_budget_that_is_too_small_is_refused_before_anything_is_sent(ratings):
     peers = Peers.split(ratings, UNIT, 5)
     ledger = Ledger(Budget(1, 1e-6))
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         decompose(peers, 4, UNIT, BUDGET, ledger=ledger)
     assert not ledger.entries
     assert not any(one.messages for one in peers.sent)
@@ -327,7 +328,9 @@ def test_the_noise_that_is_drawn_is_what_the_accountant_reckoned_with(s, degree,
     """With the deviations of a question, the exact covariance of any honest h peers gives at most the charged μ."""
     graph = PeerGraph.regular(s, degree, 5)
     setup = PeerSetup(graph, collusion, drops)
-    question = Question("x", Product(UNIT, Iterate(np.eye(30)), shares=setup.noise_shares), 0.7, BUDGET, setup, 500)
+    question = Question(
+        "x", Product(UNIT, Iterate(np.eye(30)), noise_shares=setup.noise_shares), 0.7, BUDGET, setup, 500
+    )
     own, shared, sigma = question.share_deviation, setup.edge_deviation(question), question.release.sigma
     rng = np.random.default_rng(0)
     honest = s - collusion - drops

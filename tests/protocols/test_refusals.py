@@ -29,7 +29,7 @@ def question(query, users=1, columns=None):
 
 
 def product(unit, loss):
-    return Product(unit, X, loss, shares=SETUP.noise_shares)
+    return Product(unit, X, loss, noise_shares=SETUP.noise_shares)
 
 
 def answer(rows, unit, asked):
@@ -126,14 +126,18 @@ def test_a_party_without_rows_answers_like_any_other(make, columns):
     for unit, kind in cases:
         if (type(unit), kind) == (User, RootDegrees):
             continue
-        query = Product(unit, part, 0.01, shares=shares) if kind == "product" else kind(unit, width, shares=shares)
+        query = (
+            Product(unit, part, 0.01, noise_shares=shares)
+            if kind == "product"
+            else kind(unit, width, noise_shares=shares)
+        )
         asked = question(query, 100, columns)
         nobody = answer(make((0, N)), unit, asked)
         assert nobody.shape == query.shape
         assert not nobody.any()
         idle = answer(make((3, N)), unit, asked)  # rows without entries
         assert not idle.any()
-    counted = question(RowSum(BoundedRows(1.0), N, counted=True, shares=shares), 100)
+    counted = question(RowSum(BoundedRows(1.0), N, counted=True, noise_shares=shares), 100)
     assert not answer(make((0, N)), BoundedRows(1.0), counted).any()
 
 
@@ -172,7 +176,7 @@ def test_a_store_without_users_answers_like_any_other(tmp_path):
     empty = Store.write(tmp_path / "empty", [], 5)
     party = Party(empty, Interaction(2))
     setup = Setup(bytes(16), 3, 1, 0, 4, bytes(32))
-    query = Popularity(Interaction(2), 5, shares=setup.noise_shares)
+    query = Popularity(Interaction(2), 5, noise_shares=setup.noise_shares)
     vector, _, _ = party.answer(Question("it", query, 0.1, Budget(1, 1e-6), setup, 10).encode(), setup)
     assert vector.shape == (5,)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpspectral import (
     BoundedRows,
     Budget,
-    BudgetExceeded,
+    BudgetExceededError,
     Interaction,
     Ledger,
     NotPrivate,
@@ -29,7 +29,7 @@ from dpspectral import (
 )
 from dpspectral.cli import main
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.protocols.common.encoding import Aborted
+from dpspectral.protocols.common.encoding import AbortedError
 from dpspectral.protocols.common.question import Question, decode
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 from dpspectral.protocols.secure_sum.messages import Setup
@@ -106,10 +106,10 @@ def test_noise_is_the_stated_one(ratings):
     ledger = Ledger(BUDGET)
     source.popularity(0.5, ledger)
     (entry,), (opened,) = ledger.entries, source.opened
-    assert source.shares == 6
+    assert source.noise_shares == 6
     assert entry.mu == pytest.approx(0.5)
     assert opened.noise_std == pytest.approx(entry.sigma * entry.step * math.sqrt(9 / 6))
-    query = Popularity(UNIT, 80, shares=6)
+    query = Popularity(UNIT, 80, noise_shares=6)
     assert entry.sensitivity == query.sensitivity > Popularity(UNIT, 80).sensitivity / query.scale
     assert opened.bits < 32
 
@@ -144,7 +144,7 @@ def test_a_server_that_keeps_a_party_in_the_dark_does_not_get_its_answers_for_fr
     parties = [Party(ratings[k::5], UNIT, ledger=Ledger(BUDGET)) for k in range(5)]
     network = LocalNetwork(parties, drop_tolerance=1, rounds=4)
     network.start()
-    query = Popularity(UNIT, 80, shares=network.setup.noise_shares)
+    query = Popularity(UNIT, 80, noise_shares=network.setup.noise_shares)
     asked = Question("popularity", query, BUDGET.mu / math.sqrt(3), BUDGET, network.setup, 300)
     server, clients = network.server, network.clients
     for number in range(3):
@@ -160,7 +160,7 @@ def test_a_server_that_keeps_a_party_in_the_dark_does_not_get_its_answers_for_fr
         server._present |= {2}  # the lie: party 2 is asked again
         assert len(parties[2].ledger.entries) == number + 1
     wave = server.ask(asked.encode(), asked.size, asked.bits)
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceededError):
         clients[2].receive(wave.message(2))
 
 
@@ -193,10 +193,10 @@ def test_an_opened_answer_is_not_taken_back_when_a_later_round_is_given_up(ratin
 
     parties = [Party(ratings[k::6], UNIT, ledger=Ledger(BUDGET)) for k in range(6)]
     network = LocalNetwork(parties, drop_tolerance=1, rounds=3, tamper=tamper)
-    query = Popularity(UNIT, 80, shares=network.setup.noise_shares)
+    query = Popularity(UNIT, 80, noise_shares=network.setup.noise_shares)
     asked = Question("popularity", query, 0.3, BUDGET, network.setup, 300)
     assert 2 in network.sum(asked.encode(), asked.size, asked.bits).survivors
-    with pytest.raises(Aborted, match="are left"):
+    with pytest.raises(AbortedError, match="are left"):
         network.sum(asked.encode(), asked.size, asked.bits)
     assert [len(party.ledger.entries) for party in parties] == [1] * 6
 
@@ -204,7 +204,7 @@ def test_an_opened_answer_is_not_taken_back_when_a_later_round_is_given_up(ratin
 def test_too_many_drop_outs_end_the_run_before_anything_is_charged(ratings):
     source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=1, network=losing({"masked": 1}, {1, 4}))
     ledger = Ledger(BUDGET)
-    with pytest.raises(Aborted, match="5 of 7 parties are left, 6 are needed"):
+    with pytest.raises(AbortedError, match="5 of 7 parties are left, 6 are needed"):
         power_method(source, 3, unit=UNIT, budget=BUDGET, ledger=ledger)
     assert not ledger.entries
     assert not any(client._holder.ledger.entries for client in source._network.clients)
@@ -220,7 +220,7 @@ def test_a_sum_that_cannot_be_opened_is_paid_and_a_retry_is_paid_again(ratings):
         for client in parties._network.clients:
             client._holder.ledger = Ledger(wide)
         ledger = Ledger(wide if room else BUDGET)
-        with pytest.raises((Aborted, BudgetExceeded)):
+        with pytest.raises((AbortedError, BudgetExceededError)):
             parties.popularity(BUDGET.mu, ledger)
         assert len(ledger.entries) == 1
     network = losing({"unmask": 1}, {1, 4, 6, 7, 9})
@@ -240,7 +240,7 @@ def test_a_retry_uses_fresh_keys_and_noise(ratings):
             found = super().sum(*arguments)
             state["rounds"] += 1
             if state["rounds"] == 1:
-                raise Aborted("the shares do not open what was promised")
+                raise AbortedError("the shares do not open what was promised")
             return found
 
     source = SecureSum.split(ratings, UNIT, 5, retries=1, network=Unlucky)
@@ -256,7 +256,7 @@ def test_a_retry_uses_fresh_keys_and_noise(ratings):
 def test_rounds_run_out_with_a_clear_word(ratings):
     source = SecureSum.split(ratings, UNIT, 4, rounds=1)
     source.popularity(0.1, Ledger(BUDGET))
-    with pytest.raises(Aborted, match="set up with more rounds"):
+    with pytest.raises(AbortedError, match="set up with more rounds"):
         source.popularity(0.1, Ledger(BUDGET))
 
 
@@ -268,8 +268,8 @@ SETUP = Setup(bytes(16), 4, 1, 0, 3, bytes(32))  # three shares of noise
 
 def question(**changes):
     given = {
-        "what": "popularity", "query": Popularity(UNIT, 80, shares=3), "mu": 0.5, "budget": BUDGET, "setup": SETUP,
-        "users": 300,
+        "what": "popularity", "query": Popularity(UNIT, 80, noise_shares=3), "mu": 0.5, "budget": BUDGET,
+        "setup": SETUP, "users": 300,
     }  # fmt: skip
     return Question(**{**given, **changes})
 
@@ -277,16 +277,16 @@ def question(**changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"query": Popularity(Interaction(7), 80, shares=3)}, "this party protects"),
-        ({"query": Popularity(User(6), 80, shares=3)}, "this party protects"),
-        ({"query": Popularity(UNIT, 79, shares=3)}, "asked about 79 items, but there are 80"),
-        ({"columns": np.array([1, 80]), "query": Popularity(UNIT, 2, shares=3)}, "asked about column 80"),
+        ({"query": Popularity(Interaction(7), 80, noise_shares=3)}, "this party protects"),
+        ({"query": Popularity(User(6), 80, noise_shares=3)}, "this party protects"),
+        ({"query": Popularity(UNIT, 79, noise_shares=3)}, "asked about 79 items, but there are 80"),
+        ({"columns": np.array([1, 80]), "query": Popularity(UNIT, 2, noise_shares=3)}, "asked about column 80"),
         ({"mu": 50.0}, "the ledger allows"),
     ],
 )
 def test_questions_that_were_not_agreed_on_are_refused(ratings, changes, message):
     party = Party(ratings, UNIT, ledger=Ledger(BUDGET))
-    with pytest.raises((ValueError, BudgetExceeded), match=message):
+    with pytest.raises((ValueError, BudgetExceededError), match=message):
         party.answer(question(**changes).encode(), SETUP)
     assert not party.ledger.entries
 
@@ -295,12 +295,12 @@ def test_an_open_floor_may_be_filled_in_and_nothing_else(ratings):
     party = Party(ratings, Interaction())
     party.answer(question().encode(), SETUP)
     with pytest.raises(ValueError, match="this party protects"):
-        party.answer(question(query=Popularity(Interaction(6, "plain"), 80, shares=3)).encode(), SETUP)
+        party.answer(question(query=Popularity(Interaction(6, "plain"), 80, noise_shares=3)).encode(), SETUP)
 
 
 def test_a_partys_own_ledger_is_the_limit(ratings):
     parties = [Party(ratings[k::4], UNIT, ledger=Ledger(Budget(1, 1e-6) if k == 2 else BUDGET)) for k in range(4)]
-    with pytest.raises(Aborted, match="party 2: BudgetExceeded"):
+    with pytest.raises(AbortedError, match="party 2: BudgetExceededError"):
         power_method(SecureSum(parties), 3, unit=UNIT, budget=BUDGET)
     assert not any(party.ledger.entries for party in parties)
 
@@ -308,7 +308,7 @@ def test_a_partys_own_ledger_is_the_limit(ratings):
 @given(st.data())
 def test_questions_come_back_from_bytes_and_damaged_ones_are_refused(data):
     X = Iterate(np.array([[0.5, -0.25], [0.0, 1.0], [0.125, 0.5]]), data.draw(st.sampled_from([20, 40])))
-    asked = question(query=Product(UNIT, X, 0.01, shares=3), columns=np.array([0, 2, 5]))
+    asked = question(query=Product(UNIT, X, 0.01, noise_shares=3), columns=np.array([0, 2, 5]))
     content = asked.encode()
     found = decode(content, SETUP)
     assert found.encode() == content
@@ -331,7 +331,7 @@ def test_noise_shares_and_width_come_from_the_setup_not_from_the_question(rating
     assert b"shares" not in content
     small = Setup(bytes(16), 12, 1, 0, 3, bytes(32))
     alone, among = decode(content, SETUP), decode(content, small)
-    assert among.query.shares == 11
+    assert among.query.noise_shares == 11
     assert among.share_deviation * among.query.scale < alone.share_deviation * alone.query.scale
 
 
@@ -450,4 +450,4 @@ def test_federate_refuses_before_anything_is_written(file, tmp_path, options, me
 
 
 def test_a_curator_needs_no_shares(ratings):
-    assert Curator(ratings, UNIT).shares == 1
+    assert Curator(ratings, UNIT).noise_shares == 1

@@ -32,10 +32,10 @@ def cases():
     for unit in PATTERNS:
         for shares in (1, 10):
             for name, kind in {"popularity": Popularity, "users": Users, "matrix": ItemMatrix}.items():
-                yield f"{unit!r} {name} {shares}", kind(unit, 30, shares=shares), R
-            yield f"{unit!r} product {shares}", Product(unit, X, shares=shares), R
+                yield f"{unit!r} {name} {shares}", kind(unit, 30, noise_shares=shares), R
+            yield f"{unit!r} product {shares}", Product(unit, X, noise_shares=shares), R
             if isinstance(unit, Interaction):
-                yield f"{unit!r} roots {shares}", RootDegrees(unit, 30, shares=shares), R
+                yield f"{unit!r} roots {shares}", RootDegrees(unit, 30, noise_shares=shares), R
     yield "rows product", Product(BoundedRows(2.0), X), ROWS
     yield "rows sum", RowSum(BoundedRows(2.0), 30, True), ROWS
     yield "update", Product(SymmetricUpdate(), X), A.astype(float)

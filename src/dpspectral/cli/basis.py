@@ -19,7 +19,7 @@ from dpspectral.data.tables import Table
 from dpspectral.methods.catalogue import catalogue_by_name
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import BudgetExceeded, Ledger
+from dpspectral.privacy.ledger import BudgetExceededError, Ledger
 from dpspectral.privacy.units import Unit, unit_by_name
 from dpspectral.reports import meaning
 from dpspectral.reports.basis_page import beside, html, warnings_of
@@ -35,15 +35,15 @@ def paid(ledger: Ledger) -> Iterator[None]:
         stays = "; they stay charged" if ledger.path is not None and count else ""
         ERR.print(f"interrupted after {count} release(s){stays}; nothing was written or shown")
         sys.exit(130)
-    except (BudgetExceeded, MemoryError) as error:
+    except (BudgetExceededError, MemoryError) as error:
         if count := ledger.released_here:
-            kind = BudgetExceeded if isinstance(error, BudgetExceeded) else MemoryError
+            kind = BudgetExceededError if isinstance(error, BudgetExceededError) else MemoryError
             raise kind(f"{error} ({count} release(s) of this call were charged before, and stay so)") from error
         raise
 
 
 @dataclass(frozen=True)
-class Asked:
+class FitOptions:
     """What the options say."""
 
     items: str | None

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.table import Table as Grid
 
-from dpspectral.cli.basis import Asked, paid
+from dpspectral.cli.basis import FitOptions, paid
 from dpspectral.cli.common import OUT, facts, plain_errors, progress_bar
 from dpspectral.cli.writing import spent, write_or_keep
 from dpspectral.core.files import write_text, write_whole
@@ -29,7 +29,7 @@ def federate(
     **options: Any,
 ) -> None:  # fmt: skip
     with plain_errors():
-        asked = Asked(**options)
+        asked = FitOptions(**options)
         ledger, unit = asked.opened(), asked.unit
         table = asked.load(data)
         if engine == "flower":
@@ -114,7 +114,7 @@ def _tell_secure_sum(source: SecureSum, summary: dict[str, Any], told: list[tupl
 
 
 def _flower(
-    asked: Asked, data: Path, table: Table, parties: int, collusion: int, drop_tolerance: int, as_json: bool
+    asked: FitOptions, data: Path, table: Table, parties: int, collusion: int, drop_tolerance: int, as_json: bool
 ) -> None:
     """The Flower apps with these settings, in a folder that is removed afterwards (the parties' ledgers with it)."""
     from dpspectral.deploy.flower.simulate import simulate

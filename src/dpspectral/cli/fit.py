@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from dpspectral.cli.basis import Asked, paid
+from dpspectral.cli.basis import FitOptions, paid
 from dpspectral.cli.common import facts, plain_errors, progress_bar
 from dpspectral.methods.decompose import decompose
 
 
 def fit(data: Path, threads: int | None, as_json: bool, **options: Any) -> None:
     with plain_errors():
-        asked = Asked(**options)
+        asked = FitOptions(**options)
         ledger, unit = asked.opened(), asked.unit
         table = asked.load(data)
         with paid(ledger), progress_bar(1.0, "starting") as tell:

@@ -102,7 +102,7 @@ class GpuGram:
         sums, share, _ = self._host.reach(top, column, shift)
         return gram_product(
             self.rows.blocks, self.rows.here(self.weights), integers, shift, narrow_sums=sums < NARROW,
-            narrow_shares=share < NARROW,
+            narrow_parts=share < NARROW,
         )  # fmt: skip
 
     def weight_sum(self) -> int:

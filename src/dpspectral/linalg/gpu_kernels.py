@@ -47,10 +47,10 @@ def _user_kernel(
 
 
 @triton.jit
-def _item_kernel(items, starts, stops, users, shares, Y, p: tl.constexpr, P: tl.constexpr, ENTRIES: tl.constexpr):
-    """Y[item] += Σ shares[users of the chunk]"""
+def _item_kernel(items, starts, stops, users, parts, Y, p: tl.constexpr, P: tl.constexpr, ENTRIES: tl.constexpr):
+    """Y[item] += Σ parts[users of the chunk]"""
     chunk = tl.program_id(0)
-    total = _row_sum(tl.load(starts + chunk), tl.load(stops + chunk), users, shares, p, P, ENTRIES, True)
+    total = _row_sum(tl.load(starts + chunk), tl.load(stops + chunk), users, parts, p, P, ENTRIES, True)
     item, column = tl.load(items + chunk).to(tl.int64), tl.arange(0, P)
     tl.atomic_add(Y + item * p + column, total, mask=column < p)
 
@@ -89,23 +89,23 @@ def block_of(indptr: torch.Tensor, indices: torch.Tensor, n: int) -> Block:
 
 
 def gram_product(
-    blocks: list[Block], weights: torch.Tensor, X: torch.Tensor, shift: int, *, narrow_sums: bool, narrow_shares: bool
+    blocks: list[Block], weights: torch.Tensor, X: torch.Tensor, shift: int, *, narrow_sums: bool, narrow_parts: bool
 ) -> torch.Tensor:
-    """Σ_u r_u · ((W_d · r_uᵀX + half) >> shift), in 64-bit integers; shares in 32 bits where they fit."""
+    """Σ_u r_u · ((W_d · r_uᵀX + half) >> shift), in 64-bit integers; parts in 32 bits where they fit."""
     n, p = X.shape
     X = X.contiguous()  # kernels count on rows one after another; a QR may leave columns so
     P, entries = triton.next_power_of_2(p), 16
     Y = torch.zeros((n, p), dtype=torch.int64, device=X.device)
     most = max(block.count for block in blocks)
-    shares = torch.empty((most, p), dtype=torch.int32 if narrow_shares else torch.int64, device=X.device)
+    parts = torch.empty((most, p), dtype=torch.int32 if narrow_parts else torch.int64, device=X.device)
     half = (1 << shift) >> 1
     for block in blocks:
         _user_kernel[(block.count,)](
-            block.indptr, block.indices, weights, X, shares, half, shift, p, P, entries, not narrow_sums, num_warps=2
+            block.indptr, block.indices, weights, X, parts, half, shift, p, P, entries, not narrow_sums, num_warps=2
         )
         if len(block.chunk_items):
             _item_kernel[(len(block.chunk_items),)](
-                block.chunk_items, block.chunk_starts, block.chunk_stops, block.users, shares, Y, p, P, entries,
+                block.chunk_items, block.chunk_starts, block.chunk_stops, block.users, parts, Y, p, P, entries,
                 num_warps=2,
             )  # fmt: skip
     return Y

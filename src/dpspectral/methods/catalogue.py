@@ -79,7 +79,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """A source restricted to the catalogue, and what is left to spend on it."""
 
     source: Source
@@ -95,14 +95,15 @@ def choose(
     mu: float,
     ledger: Account,
     method: str,
-    releases: float,
+    variance_factor: float,
     largest: int | None = None,
     users: int | None = None,
-) -> Chosen:
+) -> Selection:
     """Spend `share` of μ² on popularity (and Σ√d, where the floor is open), and restrict the source accordingly.
 
-    `method` is what the catalogue is for ("dense" or "power"), `releases` its noise as in `choose_floor`, `largest` the
-    most items that can be handled, `users` their declared number (under `Interaction` that of rows is public as well).
+    `method` is what the catalogue is for ("dense" or "power"), `variance_factor` its noise as in `choose_floor`,
+    `largest` the most items that can be handled, `users` their declared number (under `Interaction` that of rows is
+    public as well).
     """
     unit = source.unit
     if not isinstance(unit, PatternUnit):
@@ -119,24 +120,24 @@ def choose(
             'users=..., or let decompose(..., users="private") count them'
         )
     popularity_mu, roots_mu = split(unit, config.share, mu)
-    check_sigma(unit.popularity_rounding(source.n, source.shares).sensitivity / popularity_mu)  # refuse early
+    check_sigma(unit.popularity_rounding(source.n, source.noise_shares).sensitivity / popularity_mu)  # refuse early
     if unit.floor is None:
-        check_sigma(unit.root_degree_rounding(source.n, source.shares).sensitivity / roots_mu)
+        check_sigma(unit.root_degree_rounding(source.n, source.noise_shares).sensitivity / roots_mu)
     popularity, noise_std = source.popularity(popularity_mu, ledger)
     public = declared if isinstance(unit, Interaction) else None
-    kept = pick(popularity, unit, public, config, rank, mu, method, releases, largest)
-    (kept,) = source.same(kept)
+    kept = pick(popularity, unit, public, config, rank, mu, method, variance_factor, largest)
+    (kept,) = source.agree(kept)
     restricted = source.restricted(kept)
     rest = mu * math.sqrt(1 - config.share)
     if unit.floor is None:
         roots = restricted.root_degrees(roots_mu, ledger)
         assert declared is not None
-        floor = pick_floor(popularity, kept, unit, declared, roots, rank, rest, releases)
-        (agreed,) = source.same(np.array([floor]))
+        floor = pick_floor(popularity, kept, unit, declared, roots, rank, rest, variance_factor)
+        (agreed,) = source.agree(np.array([floor]))
         unit = unit.with_floor(int(agreed[0]))
         restricted = restricted.with_unit(unit)
     found = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
-    return Chosen(restricted, found, rest)
+    return Selection(restricted, found, rest)
 
 
 def catalogue_by_name(given: str | float) -> PrivateCatalogue | str | None:
@@ -168,7 +169,7 @@ def pick(
     rank: int,
     mu: float,
     method: str,
-    releases: float,
+    variance_factor: float,
     largest: int | None,
 ) -> NDArray[np.int64]:
     """Increasing positions of the items to keep; `users` where their number is public."""
@@ -177,7 +178,7 @@ def pick(
     if count is None:
         count = popular(popularity, unit, mu, method, rank, largest)
         if users is not None:
-            count = bearable(popularity[order[:count]], users, mu, rank, releases)
+            count = bearable(popularity[order[:count]], users, mu, rank, variance_factor)
     kept: NDArray[np.int64] = np.sort(order[:count])
     return kept
 
@@ -190,7 +191,7 @@ def pick_floor(
     roots: float,
     rank: int,
     mu: float,
-    releases: float,
+    variance_factor: float,
 ) -> int:
     """The floor for what is released about the kept items with the rest of the budget, μ."""
     inside = max(float(popularity[kept].sum()), 1.0)
@@ -202,9 +203,9 @@ def pick_floor(
         outside=float(popularity.sum()) - inside,
         roots=roots,
         rank=rank,
-        share=max(kth, 0.0) / inside,
+        kth_part=max(kth, 0.0) / inside,
     )
-    return choose_floor(unit, degrees, mu, releases)
+    return choose_floor(unit, degrees, mu, variance_factor)
 
 
 def popular(popularity: Reals, unit: PatternUnit, mu: float, method: str, rank: int, largest: int | None) -> int:
@@ -218,16 +219,17 @@ def popular(popularity: Reals, unit: PatternUnit, mu: float, method: str, rank: 
     return count if largest is None else min(count, max(largest, rank))
 
 
-def bearable(popularity: Reals, users: int, mu: float, rank: int, releases: float) -> int:
+def bearable(popularity: Reals, users: int, mu: float, rank: int, variance_factor: float) -> int:
     """How many of these items (most popular first) to keep so that noise does not drown what they hold.
 
-    Relative to the trace of A, the noise of m items with the best floor is about √(2.5·m·releases/(μ²·s·interactions)),
-    and the spectrum goes from about Σd²/(s·Σd) (the popularity direction) to the k-th item's share of the interactions.
+    Relative to the trace of A, the noise of m items with the best floor is about √(2.5·m·v/(μ²·s·interactions)), v the
+    variance factor, and the spectrum goes from about Σd²/(s·Σd) (the popularity direction) to the k-th item's part of
+    the interactions.
     """
     sums, squares = np.cumsum(popularity), np.cumsum(popularity**2)
     sums = np.maximum(sums, 1.0)
     first = squares / (users * sums)
     last = math.sqrt(2) * max(float(popularity[min(rank, len(popularity)) - 1]), 1e-9) / sums
-    noise = 2.5 * np.arange(1, len(sums) + 1) * releases / (mu**2 * users * sums)
+    noise = 2.5 * np.arange(1, len(sums) + 1) * variance_factor / (mu**2 * users * sums)
     fits = np.flatnonzero(noise <= _BEARABLE * first * last)
     return max(int(fits[-1]) + 1 if fits.size else 0, min(2 * rank, len(popularity)))

@@ -40,7 +40,7 @@ _PEAK = 3.2  # memory while sizes are compared, in units of the matrix of the la
 _SHRINK = 0.84  # ratio of neighbouring catalogue sizes that are compared after the release
 _ENOUGH, _USER_ENOUGH = 0.999, 0.98  # of the best score: then the larger catalogue is taken
 _ROUGH, _FINE = 2e-4, 1e-4  # residuals while comparing, and in the end
-NOISE_RELEASES = 0.5  # off-diagonal noise variance in units of Δ²/μ²
+VARIANCE_FACTOR = 0.5  # off-diagonal noise variance in units of Δ²/μ²
 
 
 def dense_release(
@@ -141,19 +141,21 @@ def _release(
 
     found = None
     if catalogue is not None:
-        trial = unit.with_floor(unit.floor or 1).dense_rounding(source.n, source.shares)  # refuse before it is paid for
+        trial = unit.with_floor(unit.floor or 1).dense_rounding(
+            source.n, source.noise_shares
+        )  # refuse before it is paid for
         grid_bits(source.n, check_sigma(trial.sensitivity / (mu * math.sqrt(1 - catalogue.share))))
         largest = None if storage == "lazy" else max(math.isqrt(max_bytes // 8), rank)
         chosen = choose(
-            source, catalogue, rank, mu=mu, ledger=ledger, method="dense", releases=NOISE_RELEASES, largest=largest,
-            users=users,
+            source, catalogue, rank, mu=mu, ledger=ledger, method="dense", variance_factor=VARIANCE_FACTOR,
+            largest=largest, users=users,
         )  # fmt: skip
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     matrix = source.item_matrix(mu, ledger, storage=storage, max_bytes=max_bytes, progress=tell)
     automatic = catalogue is not None and catalogue.items is None
     sizes = catalogue_sizes(matrix.n, rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(unit, Interaction) else _USER_ENOUGH
-    components, eigenvalues, kept = source.same(*_leading(matrix, rank, sizes, enough, found, random_state, tell))
+    components, eigenvalues, kept = source.agree(*_leading(matrix, rank, sizes, enough, found, random_state, tell))
     if found is not None:
         found = Catalogue(found.popularity, found.chosen[kept], found.noise_std, found.floor)
         components = found.spread(components)

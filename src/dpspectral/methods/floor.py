@@ -43,7 +43,7 @@ class Degrees:
     outside: float  # interactions with others
     roots: float  # Σ_u √d_u over chosen items
     rank: int  # k
-    share: float  # the k-th most popular item's part of `inside`
+    kth_part: float  # the k-th most popular item's part of `inside`
 
     def sample(self) -> Reals:
         """200 typical users' degrees: quantiles of the log-normal law with these means."""
@@ -55,13 +55,13 @@ class Degrees:
         return sample
 
 
-def choose_floor(unit: PatternUnit, degrees: Degrees, mu: float, releases: float) -> int:
-    """The floor for noise of variance releases · Δ²/μ² per entry (dense: ½; power method: its iterations)."""
+def choose_floor(unit: PatternUnit, degrees: Degrees, mu: float, variance_factor: float) -> int:
+    """The floor for noise of variance `variance_factor` · Δ²/μ² per entry (dense: ½; power method: its iterations)."""
     d = degrees.sample()
     outside = max(degrees.outside, 0.0) / degrees.users
     everything = d + _COMMON_OUTSIDE * outside + (1 - _COMMON_OUTSIDE) * outside * d / d.mean()
     target = d / everything  # what a user adds to the trace of the target matrix
-    eigenvalue = _EIGENVALUE * math.sqrt(degrees.share / (8 * degrees.rank))
+    eigenvalue = _EIGENVALUE * math.sqrt(degrees.kth_part / (8 * degrees.rank))
     best, chosen = math.inf, 1
     for floor in _candidates(4 * float(d.max())):
         weight = _weight(unit, d, floor)
@@ -70,7 +70,7 @@ def choose_floor(unit: PatternUnit, degrees: Degrees, mu: float, releases: float
         bias = np.average((ratio - mean) ** 2, weights=target) / mean**2
         delta = unit.with_floor(floor).dense_bound(degrees.items)
         signal = degrees.users * float((weight * d).mean())
-        noise = degrees.items * releases * (delta / (mu * signal)) ** 2
+        noise = degrees.items * variance_factor * (delta / (mu * signal)) ** 2
         cost = noise + eigenvalue**2 * bias**2 / (bias + _HARMLESS**2)
         if cost < best:
             best, chosen = cost, floor

@@ -26,7 +26,7 @@ from dpspectral.core import checks
 from dpspectral.linalg import orthonormal
 from dpspectral.methods.catalogue import PrivateCatalogue, pick, pick_floor, split
 from dpspectral.methods.decompose import automatic_catalogue
-from dpspectral.methods.dense import MAX_BYTES, NOISE_RELEASES, catalogue_sizes
+from dpspectral.methods.dense import MAX_BYTES, VARIANCE_FACTOR, catalogue_sizes
 from dpspectral.methods.floor import Degrees
 from dpspectral.methods.power import shape, start_matrix, warn_large_delta
 from dpspectral.privacy.budget import Budget
@@ -306,11 +306,15 @@ class _Builder:
         share = self._inside(kept) / (self.users * self.known.per_user)
         return self.users * self.known.root(min(share, 1.0))
 
-    def _chosen(self, config: PrivateCatalogue | None, method: str, releases: float) -> tuple[Positions, PatternUnit]:
+    def _chosen(
+        self, config: PrivateCatalogue | None, method: str, variance_factor: float
+    ) -> tuple[Positions, PatternUnit]:
         """Items and floor that a run would choose: of 15 made-up popularity releases the one in the middle."""
         whole = np.arange(self.items)
         if config is None:
-            return whole, self._with_floor(self.users * self.known.popularity, whole, self._roots(whole), 1.0, releases)
+            return whole, self._with_floor(
+                self.users * self.known.popularity, whole, self._roots(whole), 1.0, variance_factor
+            )
         rng = np.random.default_rng(0)
         scores = self.users * self.known.popularity
         if not self.interactions:  # Σ r/√d
@@ -323,20 +327,20 @@ class _Builder:
         for _ in range(_TRIALS):
             noisy = scores + std * rng.standard_normal(self.items)
             users = self.users if self.interactions else None
-            kept = pick(noisy, self.unit, users, config, self.rank, self.budget.mu, method, releases, largest)
+            kept = pick(noisy, self.unit, users, config, self.rank, self.budget.mu, method, variance_factor, largest)
             roots = self._roots(kept)
             if self.unit.floor is None:
                 roots += float(rng.standard_normal()) / roots_mu  # its sensitivity is 1
-            runs.append((kept, self._with_floor(noisy, kept, roots, 1 - config.share, releases)))
+            runs.append((kept, self._with_floor(noisy, kept, roots, 1 - config.share, variance_factor)))
         return sorted(runs, key=lambda run: (run[1].known_floor, len(run[0])))[_TRIALS // 2]
 
     def _with_floor(
-        self, popularity: Reals, kept: Positions, roots: float, share: float, releases: float
+        self, popularity: Reals, kept: Positions, roots: float, share: float, variance_factor: float
     ) -> PatternUnit:
         if self.unit.floor is not None:
             return self.unit
         mu = self.budget.mu * math.sqrt(share)
-        floor = pick_floor(popularity, kept, self.unit, self.users, roots, self.rank, mu, releases)
+        floor = pick_floor(popularity, kept, self.unit, self.users, roots, self.rank, mu, variance_factor)
         return self.unit.with_floor(floor)
 
     def _scale(self, kept: Positions, unit: PatternUnit) -> float:
@@ -469,7 +473,7 @@ class _Builder:
         return delta
 
     def dense(self, config: PrivateCatalogue | None) -> Option:
-        kept, unit = self._chosen(config, "dense", NOISE_RELEASES)
+        kept, unit = self._chosen(config, "dense", VARIANCE_FACTOR)
         m, mu, scale = len(kept), self._mu(config), self._scale(kept, unit)
         rounding = unit.dense_rounding(m)
         std = rounding.sensitivity * rounding.scale / (mu * math.sqrt(2))

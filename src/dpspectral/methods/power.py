@@ -285,7 +285,14 @@ def _run(
     if catalogue is not None:
         _refuse_early(source, mu * math.sqrt((1 - catalogue.share) / (iterations or 2)), extra_bits)
         chosen = choose(
-            source, catalogue, rank, mu=mu, ledger=ledger, method="power", releases=float(iterations or 2), users=users
+            source,
+            catalogue,
+            rank,
+            mu=mu,
+            ledger=ledger,
+            method="power",
+            variance_factor=float(iterations or 2),
+            users=users,
         )
         source, found, mu = chosen.source, chosen.catalogue, chosen.mu
     p, count = shape(source.unit, source.n, rank, oversampling, iterations)
@@ -308,9 +315,9 @@ def _run(
 
     def publish(X: Reals) -> Iterate:
         own = algebra.publish(X, DEFAULT_BITS + extra_bits)
-        if not source.many:
+        if not source.replicated:
             return own
-        (agreed,) = source.same(own.integers)
+        (agreed,) = source.agree(own.integers)
         return algebra.agreed(agreed, own.bits)
 
     last, Y = iterate(X, count, multiply, publish, progress, momentum, algebra)
@@ -319,7 +326,7 @@ def _run(
             found_vectors, eigenvalues = algebra.ritz(last, Y, rank, noise_std)
         else:  # p = rank is the published method; one product of few columns says too little about XᵀAX
             found_vectors, eigenvalues = algebra.leading(Y, rank, noise_std)
-    components, eigenvalues = source.same(algebra.host(found_vectors), eigenvalues)
+    components, eigenvalues = source.agree(algebra.host(found_vectors), eigenvalues)
     if found is not None:
         components = found.spread(components)
     facts = Facts("power", noise_std, iterations=count, columns=p, start=start, parties=source.facts())
@@ -340,7 +347,9 @@ def _refuse_early(source: Source, mu: float, extra_bits: int) -> None:
     unit = source.unit.with_floor(source.unit.floor or 1)
     X = np.zeros((source.n, 1))
     X[0] = 1.0
-    rounding = unit.rounding(Iterate(X, DEFAULT_BITS + extra_bits), ROUNDING_LOSS * 2.0**-extra_bits, source.shares)
+    rounding = unit.rounding(
+        Iterate(X, DEFAULT_BITS + extra_bits), ROUNDING_LOSS * 2.0**-extra_bits, source.noise_shares
+    )
     check_sigma(rounding.sensitivity / mu)
 
 

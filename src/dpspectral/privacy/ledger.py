@@ -33,12 +33,12 @@ from dpspectral.privacy.ledger_file import LedgerFile, anchor_of
 from dpspectral.privacy.ledger_lock import LedgerFileError
 from dpspectral.privacy.release import Release
 
-__all__ = ["Account", "BudgetExceeded", "Ledger", "Release", "Run", "Statement", "charged", "opened"]
+__all__ = ["Account", "BudgetExceededError", "Ledger", "Release", "Run", "Statement", "charged", "opened"]
 _RELEASE = ("what", "protects", "sensitivity", "sigma", "step", "private")
 _ROUNDING = 1e-12  # slack for adding up L equal parts of μ² in floating point; Budget.mu keeps more than that in hand
 
 
-class BudgetExceeded(RuntimeError):  # noqa: N818 (a public name, and what happened)
+class BudgetExceededError(RuntimeError):
     """The release was refused: no noise was drawn and nothing left."""
 
 
@@ -80,9 +80,9 @@ class _Memory:
 
     def writable(self) -> None:
         if self._process != os.getpid():
-            raise BudgetExceeded("this ledger belongs to another process: a forked copy would be a second budget")
+            raise BudgetExceededError("this ledger belongs to another process: a forked copy would be a second budget")
         if self._closed:
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 "this ledger was unpickled: the original may have been charged since, so this copy takes no more; "
                 "Ledger.create(path, budget) makes one in a file that processes can share"
             )
@@ -142,7 +142,7 @@ class Statement:
 class Ledger:
     """Releases about one data set under one neighbouring relation, and the budget they may spend.
 
-    Releases compose exactly: μ² = Σ μ_l². A release that would exceed the budget raises `BudgetExceeded` before it
+    Releases compose exactly: μ² = Σ μ_l². A release that would exceed the budget raises `BudgetExceededError` before it
     happens. One ledger speaks of one relation (say "interaction/add-remove"): guarantees for an interaction and for
     a whole user are different promises and do not add up to one number.
 
@@ -285,11 +285,11 @@ class Ledger:
             )
         own = math.hypot(spent_by(entries, run), mu)
         if own**2 > limit**2 * (1 + _ROUNDING):
-            raise BudgetExceeded(f"this run would spend mu={own:.6g} in all, its limit is {limit:.6g}")
+            raise BudgetExceededError(f"this run would spend mu={own:.6g} in all, its limit is {limit:.6g}")
         after = committed(entries, mu, run)
         if after**2 > self.budget.mu**2 * (1 + _ROUNDING):
             left = self._left(entries)
-            raise BudgetExceeded(
+            raise BudgetExceededError(
                 f"this would spend mu={after:.6g}, the ledger allows {self.budget.mu:.6g} "
                 f"(epsilon={self.budget.epsilon:g}, delta={self.budget.delta:g}) and has spent "
                 f"{total(releases(entries)):.6g}; at most epsilon={epsilon_from_mu(left, self.budget.delta):.4g} at "

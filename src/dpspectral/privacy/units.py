@@ -44,13 +44,13 @@ class Rounding:
     sensitivity: float
 
 
-def uneven(step: float, shares: int) -> float:
+def share_term(step: float, noise_shares: int) -> float:
     """The share lemma: h parties take an even part of an integer change; what is left over counts up to (step·h/2)² in
     the square of the sensitivity, for every number that can change. One party takes all of it."""
-    return 0.0 if shares == 1 else step * shares / 2
+    return 0.0 if noise_shares == 1 else step * noise_shares / 2
 
 
-class Moves(NamedTuple):
+class Displacement(NamedTuple):
     """How far A·X moves, case by case: rounding with a step s makes `change` longer by at most s·`rounded`."""
 
     change: NDArray[np.float64]
@@ -58,22 +58,22 @@ class Moves(NamedTuple):
     changed: NDArray[np.float64]  # how many numbers of the product can change
 
 
-def _bound(moves: list[Moves], step: float, uneven: float = 0.0) -> float:
-    """Sensitivity when rounding has this step. `uneven` is the share lemma's term for every number that can change."""
-    return min(float(_longest(*move, step, uneven)) for move in moves)
+def _bound(moves: list[Displacement], step: float, share_term: float = 0.0) -> float:
+    """Sensitivity when rounding has this step. `share_term` is the share lemma's, for every number that can change."""
+    return min(float(_longest(*move, step, share_term)) for move in moves)
 
 
 @jit
-def _longest(change, rounded, changed, step, uneven):  # type: ignore[no-untyped-def]
+def _longest(change, rounded, changed, step, share_term):  # type: ignore[no-untyped-def]
     """max √((change + step·rounded)² + uneven²·changed)"""
     longest = 0.0
     for i in range(change.size):
-        longest = max(longest, (change[i] + step * rounded[i]) ** 2 + uneven**2 * changed[i])
+        longest = max(longest, (change[i] + step * rounded[i]) ** 2 + share_term**2 * changed[i])
     return math.sqrt(longest)
 
 
-def _one(change: float, rounded: float, changed: float) -> Moves:
-    return Moves(np.array([change]), np.array([rounded]), np.array([float(changed)]))
+def _one(change: float, rounded: float, changed: float) -> Displacement:
+    return Displacement(np.array([change]), np.array([rounded]), np.array([float(changed)]))
 
 
 def _keep(unit: Any, **values: Any) -> None:
@@ -101,7 +101,7 @@ class Unit(ABC):
         """Check (never guess) the preconditions that cannot be imposed; raise before anything is released."""
 
     @abstractmethod
-    def _moves(self, X: Iterate) -> list[Moves]:
+    def _moves(self, X: Iterate) -> list[Displacement]:
         """How A·X moves between neighbours, in real units (rows of norm 1 for BoundedRows).
 
         Where there are several, each bounds every neighbour, and the smallest bound counts.
@@ -120,7 +120,7 @@ class Unit(ABC):
         iterate = X if isinstance(X, Iterate) else Iterate(X)
         return _bound(self._moves(iterate), 0.0) * self._scale()
 
-    def rounding(self, X: Iterate, loss: float = ROUNDING_LOSS, shares: int = 1) -> Rounding:
+    def rounding(self, X: Iterate, loss: float = ROUNDING_LOSS, noise_shares: int = 1) -> Rounding:
         """The coarsest grid whose rounding costs at most `loss`, and the sensitivity on it.
 
         With noise in so many shares the grid is finer, and the share lemma's term is part of the sensitivity.
@@ -131,18 +131,20 @@ class Unit(ABC):
         while coarse - fine > 1:
             middle = (fine + coarse) // 2
             step = 2.0 ** (middle - raw)
-            if _bound(moves, step, uneven(step * self._finer, shares)) <= limit:
+            if _bound(moves, step, share_term(step * self._finer, noise_shares)) <= limit:
                 fine = middle
             else:
                 coarse = middle
-        return self._on_grid(X, fine, shares, moves)
+        return self._on_grid(X, fine, noise_shares, moves)
 
     _finer = 1.0  # one integer of the product in units of the rounding's step
 
-    def _on_grid(self, X: Iterate, shift: int, shares: int = 1, moves: list[Moves] | None = None) -> Rounding:
+    def _on_grid(
+        self, X: Iterate, shift: int, noise_shares: int = 1, moves: list[Displacement] | None = None
+    ) -> Rounding:
         step = 2.0 ** (shift - self._raw_bits(X))
         integer = step * self._finer
-        bound = _bound(moves or self._moves(X), step if shift else 0.0, uneven(integer, shares))
+        bound = _bound(moves or self._moves(X), step if shift else 0.0, share_term(integer, noise_shares))
         return Rounding(shift, integer * self._scale(), bound / integer * SAFE)
 
 
@@ -171,7 +173,7 @@ class TallyRounding:
 
 
 def finer_tally(
-    table: NDArray[np.int64], scale: float, change: ArrayLike, changed: ArrayLike, shares: int
+    table: NDArray[np.int64], scale: float, change: ArrayLike, changed: ArrayLike, noise_shares: int
 ) -> TallyRounding:
     """The tally on a grid so fine that noise in shares costs at most SHARE_LOSS.
 
@@ -179,7 +181,7 @@ def finer_tally(
     """
     change, changed = np.asarray(change, dtype=np.float64), np.asarray(changed, dtype=np.float64)
     base, finer = float(np.max(change)), 1.0
-    while (bound := float(np.max(np.hypot(change * finer, uneven(1.0, shares) * np.sqrt(changed))))) > (
+    while (bound := float(np.max(np.hypot(change * finer, share_term(1.0, noise_shares) * np.sqrt(changed))))) > (
         1 + SHARE_LOSS
     ) * base * finer:
         finer *= 2
@@ -215,15 +217,15 @@ class PatternUnit(Unit):
         return replace(self, floor=floor)  # type: ignore[type-var]
 
     @abstractmethod
-    def popularity_rounding(self, n: int, shares: int = 1) -> TallyRounding:
+    def popularity_rounding(self, n: int, noise_shares: int = 1) -> TallyRounding:
         """How often each of n items was chosen, weighted so that neighbours differ little."""
 
-    def root_degree_rounding(self, n: int, shares: int = 1) -> TallyRounding:
+    def root_degree_rounding(self, n: int, noise_shares: int = 1) -> TallyRounding:
         """Σ_u √d_u, one number. An interaction more or less moves it by at most √1 − √0."""
         if not isinstance(self, Interaction):
             raise TypeError("the sum of root degrees is bounded for Interaction only")
         table = np.array([math.isqrt(d << 2 * _POPULARITY_BITS) for d in range(n + 1)], dtype=np.int64)
-        return finer_tally(table, 2.0**-_POPULARITY_BITS, float(np.diff(table).max()), 1.0, shares)
+        return finer_tally(table, 2.0**-_POPULARITY_BITS, float(np.diff(table).max()), 1.0, noise_shares)
 
     @staticmethod
     def table_bits(X: Iterate) -> int:
@@ -234,7 +236,7 @@ class PatternUnit(Unit):
         """W_0..W_n, the integer weights that go with X's grid."""
         return weight_table(X.shape[0], self.known_floor, self.weighting, self.table_bits(X))
 
-    def dense_rounding(self, n: int, shares: int = 1) -> DenseRounding:
+    def dense_rounding(self, n: int, noise_shares: int = 1) -> DenseRounding:
         """The matrix A itself on integers. The table is what is summed, so nothing is rounded and no term is added."""
         floor = self.known_floor
         precise = _DENSE_BITS + max(min(n, _DENSE_REACH), floor).bit_length()
@@ -243,8 +245,8 @@ class PatternUnit(Unit):
         while True:
             table = weight_table(n, floor, self.weighting, bits)
             steps = table.astype(np.float64)
-            bound = self._dense_bound(steps, uneven(1.0, shares))
-            if shares == 1 or bound <= (1 + SHARE_LOSS) * self._dense_bound(steps) or bits >= _MOST_DENSE_BITS:
+            bound = self._dense_bound(steps, share_term(1.0, noise_shares))
+            if noise_shares == 1 or bound <= (1 + SHARE_LOSS) * self._dense_bound(steps) or bits >= _MOST_DENSE_BITS:
                 return DenseRounding(table, 2.0**-bits, bound * SAFE)
             bits += 1
 
@@ -253,7 +255,7 @@ class PatternUnit(Unit):
         return self._dense_bound(self.weights(n))
 
     @abstractmethod
-    def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
+    def _dense_bound(self, table: NDArray[np.float64], share_term: float = 0.0) -> float:
         """The largest Frobenius distance of Σ_u table[d_u] r_u r_uᵀ between neighbours, and the share lemma's term.
 
         The noise off the diagonal has half the variance, so what is left over there counts twice, as the change itself.
@@ -312,35 +314,35 @@ class Interaction(PatternUnit):
         floor = "chosen from released figures" if self.floor is None else self.floor
         return f"one interaction (user-item pair) {change}; a user with d items has weight {weight}, f = {floor}"
 
-    def _moves(self, X: Iterate) -> list[Moves]:
+    def _moves(self, X: Iterate) -> list[Displacement]:
         n, p = X.shape
         d = np.arange(1, n + 1, dtype=np.float64)
         w, B, h = self._weights(X), X.pattern_bounds, X.largest_row**2
         # When one interaction goes, d − 1 rows are rounded twice and one once.
-        removed = Moves(_removals(w, B, h), np.sqrt((d - 0.75) * p), d * p)
+        removed = Displacement(_removals(w, B, h), np.sqrt((d - 0.75) * p), d * p)
         if self.neighbours == "add-remove":
             return [removed]
         # When two are exchanged, d − 1 rows are rounded twice and two once.
         square = w[1:] ** 2 * (2 * B[1:] + (d - 1) * min(4 * h, 2 * X.spectral**2))
-        exchanged = Moves(np.sqrt(square), np.sqrt((d - 0.5) * p), (d + 1) * p)
-        return [Moves(*(np.concatenate(both) for both in zip(removed, exchanged, strict=True)))]
+        exchanged = Displacement(np.sqrt(square), np.sqrt((d - 0.5) * p), (d + 1) * p)
+        return [Displacement(*(np.concatenate(both) for both in zip(removed, exchanged, strict=True)))]
 
-    def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
+    def _dense_bound(self, table: NDArray[np.float64], share_term: float = 0.0) -> float:
         d = np.arange(1, len(table), dtype=np.float64)
         now, before = table[1:], table[:-1]
         # Row and column of the item, and the (d − 1)² entries that stay, where their weight changes.
         others = np.where(now == before, 0.0, (d - 1) ** 2)
-        square = now**2 * (2 * d - 1) + (now - before) ** 2 * others + uneven**2 * (2 * d - 1 + others)
+        square = now**2 * (2 * d - 1) + (now - before) ** 2 * others + share_term**2 * (2 * d - 1 + others)
         removed = float(np.sqrt(np.max(square)))
         if self.neighbours == "add-remove":
             return removed
-        exchanged = 2 * (now**2 + uneven**2) * (2 * d - 1)  # one row and column goes, another comes
+        exchanged = 2 * (now**2 + share_term**2) * (2 * d - 1)  # one row and column goes, another comes
         return max(removed, float(np.sqrt(np.max(exchanged))))
 
-    def popularity_rounding(self, n: int, shares: int = 1) -> TallyRounding:
+    def popularity_rounding(self, n: int, noise_shares: int = 1) -> TallyRounding:
         """Item degrees: one interaction is one count; an exchange changes two."""
         changed = 1.0 if self.neighbours == "add-remove" else 2.0
-        return finer_tally(np.ones(n + 1, dtype=np.int64), 1.0, math.sqrt(changed), changed, shares)
+        return finer_tally(np.ones(n + 1, dtype=np.int64), 1.0, math.sqrt(changed), changed, noise_shares)
 
 
 @jit
@@ -384,32 +386,32 @@ class User(PatternUnit):
         change = "added or removed" if self.neighbours == "add-remove" else "replaced by another"
         return f"one whole user {change}; a user with d items has weight 1/max(d, f), f = {self.floor}"
 
-    def _moves(self, X: Iterate) -> list[Moves]:
+    def _moves(self, X: Iterate) -> list[Displacement]:
         n, p = X.shape
         d = np.arange(1, n + 1, dtype=np.float64)
         w = self._weights(X)[1:]
         each = w * np.sqrt(d * X.pattern_bounds[1:])
         if self.neighbours == "add-remove":
-            return [Moves(each, np.sqrt(d * p) / 2, d * p)]
+            return [Displacement(each, np.sqrt(d * p) / 2, d * p)]
         # Two users of different degree: each of the two bounds takes its own worst rounding.
-        twice = Moves(2 * each, np.sqrt(d * p), np.full(n, float(n * p)))
+        twice = Displacement(2 * each, np.sqrt(d * p), np.full(n, float(n * p)))
         return [twice, _one(math.sqrt(2) * float(np.max(w * d)) * X.spectral, math.sqrt(n * p), n * p)]
 
-    def _dense_bound(self, table: NDArray[np.float64], uneven: float = 0.0) -> float:
+    def _dense_bound(self, table: NDArray[np.float64], share_term: float = 0.0) -> float:
         d = np.arange(len(table))
         if self.neighbours == "add-remove":
-            return float(np.max(np.hypot(table * d, uneven * d)))
+            return float(np.max(np.hypot(table * d, share_term * d)))
         # Entries are ≥ 0: no cross term; two users change at most all entries.
-        return math.hypot(math.sqrt(2) * float(np.max(table * d)), uneven * (len(table) - 1))
+        return math.hypot(math.sqrt(2) * float(np.max(table * d)), share_term * (len(table) - 1))
 
-    def popularity_rounding(self, n: int, shares: int = 1) -> TallyRounding:
+    def popularity_rounding(self, n: int, noise_shares: int = 1) -> TallyRounding:
         """Σ_u r_u/√d_u: a user's part has length 1 however many items they have."""
         d = np.arange(n + 1)
         table = weight_table(n, 1, "root", _POPULARITY_BITS)
         change, changed = np.sqrt(d) * table, d
         if self.neighbours == "replace":  # entries are ≥ 0: no cross term
             change, changed = np.array([math.sqrt(2) * float(np.max(change))]), np.array([n])
-        return finer_tally(table, 2.0**-_POPULARITY_BITS, change, changed, shares)
+        return finer_tally(table, 2.0**-_POPULARITY_BITS, change, changed, noise_shares)
 
 
 @dataclass(frozen=True)
@@ -466,7 +468,7 @@ class BoundedRows(Unit):
         assert self.norm is not None
         return math.inf if self.l1 is None else self.l1 / self.norm
 
-    def _moves(self, X: Iterate) -> list[Moves]:
+    def _moves(self, X: Iterate) -> list[Displacement]:
         n, p = X.shape
         length = min(1.0, self.l1_ratio)  # ‖x‖₂ ≤ ‖x‖₁
         one = length * min(length * X.spectral, self.l1_ratio * X.largest_row)
@@ -539,7 +541,7 @@ class SymmetricUpdate(Unit):
             raise ValueError(f"the rows of A add up to 2^40 steps of grid={self.grid!r} or more; use a coarser grid")
         return A
 
-    def _moves(self, X: Iterate) -> list[Moves]:
+    def _moves(self, X: Iterate) -> list[Displacement]:
         n, p = X.shape
         reach = {"rows-l1": X.largest_row, "spectral": X.frobenius}.get(self.norm, X.spectral)
         return [_one(self.size * reach, math.sqrt(n * p), n * p)]

@@ -68,7 +68,7 @@ class SimulatedSum(Curator):
         if setup is not None and (collusion, drop_tolerance) != (1, 0):
             raise ValueError("collusion and drop_tolerance are part of the setup")
         noise_of: Shares = setup or Setup(bytes(16), parties or 0, collusion, drop_tolerance, 1, bytes(32))
-        self.shares, self._variance = noise_of.noise_shares, noise_of.share_variance
+        self.noise_shares, self._variance = noise_of.noise_shares, noise_of.share_variance
         most = getattr(noise_of, "drop_tolerance", 0)
         self.survivors = noise_of.parties - checks.integer("dropped", dropped, low=0, high=most)
 

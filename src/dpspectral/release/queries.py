@@ -37,7 +37,7 @@ from dpspectral.privacy.units import (
     TallyRounding,
     Unit,
     finer_tally,
-    uneven,
+    share_term,
 )
 from dpspectral.release.answer import Answer
 
@@ -70,7 +70,7 @@ class Query(ABC):
     """A sum over users, and the noise it takes."""
 
     unit: Unit
-    shares: int = field(default=1, kw_only=True)
+    noise_shares: int = field(default=1, kw_only=True)
 
     @property
     @abstractmethod
@@ -158,7 +158,7 @@ class Product(_OnGrid):
     @cached_property
     def rounding(self) -> Rounding:
         with one_thread_if_small(*self.X.shape):
-            return self.unit.rounding(self.X, self.loss, self.shares)
+            return self.unit.rounding(self.X, self.loss, self.noise_shares)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -202,7 +202,7 @@ class Popularity(_ByDegree):
 
     @cached_property
     def rounding(self) -> TallyRounding:
-        return self.pattern_unit().popularity_rounding(self.n, self.shares)
+        return self.pattern_unit().popularity_rounding(self.n, self.noise_shares)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -228,7 +228,7 @@ class RootDegrees(_Total):
 
     @cached_property
     def rounding(self) -> TallyRounding:
-        return self.pattern_unit().root_degree_rounding(self.n, self.shares)
+        return self.pattern_unit().root_degree_rounding(self.n, self.noise_shares)
 
 
 class Users(_Total):
@@ -239,7 +239,7 @@ class Users(_Total):
         self.pattern_unit()
         table = np.ones(self.n + 1, dtype=np.int64)
         table[0] = 0
-        return finer_tally(table, 1.0, 1.0, 1.0, self.shares)
+        return finer_tally(table, 1.0, 1.0, 1.0, self.noise_shares)
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class RowSum(Query):
     def sensitivity(self) -> float:
         replace = self.unit.neighbours == "replace"
         rows = 2.0 if replace else math.sqrt(2) if self.counted else 1.0
-        return math.hypot(rows * 2.0**ROW_BITS, uneven(1.0, self.shares) * math.sqrt(self.shape[0])) * SAFE
+        return math.hypot(rows * 2.0**ROW_BITS, share_term(1.0, self.noise_shares) * math.sqrt(self.shape[0])) * SAFE
 
     @property
     def scale(self) -> float:
@@ -312,7 +312,7 @@ class ItemMatrix(_ByDegree):
 
     @cached_property
     def rounding(self) -> DenseRounding:
-        return self.pattern_unit().dense_rounding(self.n, self.shares)
+        return self.pattern_unit().dense_rounding(self.n, self.noise_shares)
 
     @property
     def shape(self) -> tuple[int, ...]:

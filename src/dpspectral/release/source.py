@@ -44,8 +44,8 @@ class Source(ABC):
     n: int
     unit: Unit
     rows: int | None = None  # the number of users, where it is public or declared
-    shares = 1  # how many parts the noise comes in
-    many = False  # whether several machines compute the same thing (`same`)
+    noise_shares = 1  # how many parts the noise comes in
+    replicated = False  # whether several machines compute the same thing (`same`)
     algebra: Algebra = NUMPY  # who factors what was released
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Source(ABC):
         part.rows = None
         return part
 
-    def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    def agree(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         """Where several machines compute the same thing from what was released: the arrays all of them go on with.
 
         The last bit of a factorisation may differ from machine to machine.
@@ -92,36 +92,41 @@ class Source(ABC):
         loss: float = ROUNDING_LOSS,
     ) -> Answer:
         """A·X with noise."""
-        loss = loss if self.shares == 1 else SHARE_LOSS / ROUNDING_LOSS * loss
-        return self.release(Product(self.unit, X, loss, shares=self.shares), mu, ledger, what, progress)
+        loss = loss if self.noise_shares == 1 else SHARE_LOSS / ROUNDING_LOSS * loss
+        return self.release(Product(self.unit, X, loss, noise_shares=self.noise_shares), mu, ledger, what, progress)
 
     def popularity(self, mu: float, ledger: Account) -> tuple[NDArray[np.float64], float]:
         """How often each item was chosen, with noise, and the noise's standard deviation."""
-        query = Popularity(self.unit, self.n, shares=self.shares)
+        query = Popularity(self.unit, self.n, noise_shares=self.noise_shares)
         found = self.release(query, mu, ledger, f"popularity of {self.n} items")
         return found.values, found.sigma * found.scale
 
     def root_degrees(self, mu: float, ledger: Account) -> float:
         """Σ_u √d_u with noise."""
-        query = RootDegrees(self.unit, self.n, shares=self.shares)
+        query = RootDegrees(self.unit, self.n, noise_shares=self.noise_shares)
         return float(self.release(query, mu, ledger, "sum of the users' root degrees").values[0])
 
     def count(self, mu: float, ledger: Account) -> int:
         """How many users have an item, with noise; at least 1."""
-        query = Users(self.unit, self.n, shares=self.shares)
+        query = Users(self.unit, self.n, noise_shares=self.noise_shares)
         return max(1, round(float(self.release(query, mu, ledger, "number of users").values[0])))
 
     def row_count(self, mu: float, ledger: Account) -> int:
         """How many rows there are, with noise; at least 1."""
         return max(
-            1, int(self.release(RowCount(self.unit, shares=self.shares), mu, ledger, "number of rows").integers[0])
+            1,
+            int(
+                self.release(
+                    RowCount(self.unit, noise_shares=self.noise_shares), mu, ledger, "number of rows"
+                ).integers[0]
+            ),
         )
 
     def item_matrix(
         self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Callable[[str, float], None]
     ) -> ReleasedMatrix:
         """The item-item matrix with noise. `storage` and `max_bytes` as in `dense_release`, where there is a choice."""
-        query = ItemMatrix(self.unit, self.n, shares=self.shares)
+        query = ItemMatrix(self.unit, self.n, noise_shares=self.noise_shares)
         found = self.release(query, mu, ledger, _matrix_words(self.n), lambda part: progress("sum", part))
         return KnownMatrix(found, self.n)
 
@@ -137,7 +142,7 @@ class Source(ABC):
             raise TypeError(f"only BoundedRows(...) has a mean, got {unit!r}")
         if declared is None and unit.neighbours == "replace":
             declared = self.rows
-        query = RowSum(unit, self.n, declared is None, shares=self.shares)
+        query = RowSum(unit, self.n, declared is None, noise_shares=self.noise_shares)
         what = "sum and number of the rows" if query.counted else "sum of the rows"
         values = self.release(query, mu, ledger, what).values
         count = declared or max(1, round(float(values[-1]) / unit.norm))
@@ -243,7 +248,7 @@ class Curator(Source):
 
     @property
     def products(self) -> bool:
-        return self.shares == 1 and not isinstance(self.data, Rows)
+        return self.noise_shares == 1 and not isinstance(self.data, Rows)
 
     def restricted(self, columns: NDArray[np.int64]) -> Curator:
         part = copy.copy(self)

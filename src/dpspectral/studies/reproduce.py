@@ -34,7 +34,7 @@ NOT_PRIVATE = (
 
 
 @dataclass
-class Made:
+class Section:
     """One part: words, a table, rows for the CSV file, and a figure."""
 
     title: str
@@ -72,10 +72,10 @@ def _everything(options: Options) -> list[DataSet]:
     return _sets(options, FAMILIES)
 
 
-def table1(cells: Cells, options: Options, say: Say) -> Made:
+def table1(cells: Cells, options: Options, say: Say) -> Section:
     rows = overhead.measure(cells, say)
     header, shown = overhead.table(rows)
-    return Made(
+    return Section(
         "Table 1: what one iteration costs",
         [
             "Bytes (both ways) and CPU time of one round of the secure sum and of a sum in the open (32-bit numbers; "
@@ -90,7 +90,7 @@ def table1(cells: Cells, options: Options, say: Say) -> Made:
     )
 
 
-def table2(cells: Cells, options: Options, say: Say) -> Made:
+def table2(cells: Cells, options: Options, say: Say) -> Section:
     found, data = {}, {}
     for source in _everything(options):
         data[source.label] = source.fingerprint
@@ -101,7 +101,7 @@ def table2(cells: Cells, options: Options, say: Say) -> Made:
         found[source.label] = cells.compute(key, lambda s=source: statistics.describe(s.parts.train))  # type: ignore[misc]
         say(f"{source.label}: {found[source.label]['items']} items")
     header, rows = statistics.table(found)
-    return Made(
+    return Section(
         "Table 2 (and 3): the data sets and both bounds",
         [
             "Prior bound: μ₀√(p log n). The paper's: μ₁, which is 1 for all n eigenvectors whatever the data (the "
@@ -114,7 +114,7 @@ def table2(cells: Cells, options: Options, say: Say) -> Made:
     )
 
 
-def _errors(title: str, families: tuple[str, ...], cells: Cells, options: Options, say: Say) -> Made:
+def _errors(title: str, families: tuple[str, ...], cells: Cells, options: Options, say: Say) -> Section:
     rows: list[dict[str, Any]] = []
     data = {}
     epsilons = options.epsilons or errors.EPSILONS
@@ -147,18 +147,18 @@ def _errors(title: str, families: tuple[str, ...], cells: Cells, options: Option
         )
     caption = "Error and recall against ε for the published methods and ours."
     seeds = f"starts and noise 0..{runs - 1}"
-    return Made(title, words, header, table, rows, errors.draw(rows), caption, data, seeds)
+    return Section(title, words, header, table, rows, errors.draw(rows), caption, data, seeds)
 
 
-def figure1(cells: Cells, options: Options, say: Say) -> Made:
+def figure1(cells: Cells, options: Options, say: Say) -> Section:
     return _errors("Figure 1: MovieLens and EachMovie", ("movielens", "eachmovie"), cells, options, say)
 
 
-def figure2(cells: Cells, options: Options, say: Say) -> Made:
+def figure2(cells: Cells, options: Options, say: Say) -> Section:
     return _errors("Figure 2: Jester", ("jester",), cells, options, say)
 
 
-def figure3(cells: Cells, options: Options, say: Say) -> Made:
+def figure3(cells: Cells, options: Options, say: Say) -> Section:
     runs = options.runs or ratio.RUNS
     rows = ratio.measure(cells, runs=runs, say=say)
     below = sum(row["theory"] <= row["measured"] for row in rows)
@@ -167,12 +167,12 @@ def figure3(cells: Cells, options: Options, say: Say) -> Made:
         f"measured ratio at {below} of {len(rows)} points."
     ]
     caption = "r(k, n): approximation of the appendix and measurement."
-    return Made(
+    return Section(
         "Figure 3: the first step", words, rows=rows, figure=ratio.draw(rows), caption=caption, seeds=f"0..{runs - 1}"
     )
 
 
-def frontier_part(cells: Cells, options: Options, say: Say) -> Made:
+def frontier_part(cells: Cells, options: Options, say: Say) -> Section:
     sources = _everything(options)
     seeds = options.runs or frontier.SEEDS
     rows = frontier.run(cells, sources, seeds=seeds, epsilons=options.epsilons or frontier.EPSILONS, say=say)
@@ -180,13 +180,13 @@ def frontier_part(cells: Cells, options: Options, say: Say) -> Made:
     data = {source.label: source.fingerprint for source in sources}
     caption = "Error against ε, the paper to the letter and ours, interactions and whole users."
     words = [f"Mean of {seeds} seeds, all choices automatic. Tables: frontier.md."]
-    return Made(
+    return Section(
         "The accuracy frontier", words, rows=rows, figure=frontier.draw(rows), caption=caption, data=data,
         seeds=f"0..{seeds - 1}",
     )  # fmt: skip
 
 
-def holders_part(cells: Cells, options: Options, say: Say) -> Made:
+def holders_part(cells: Cells, options: Options, say: Say) -> Section:
     rows: list[dict[str, Any]] = []
     data = {}
     epsilons, runs = options.epsilons or holders.EPSILONS, options.runs or holders.RUNS
@@ -204,14 +204,14 @@ def holders_part(cells: Cells, options: Options, say: Say) -> Made:
         f"peers share noise with {holders.DEGREE} neighbours each. Means and standard deviations of {runs} runs. The "
         "law of each protocol's sum is drawn at once."
     ]
-    return Made(
+    return Section(
         "Who adds the noise", words, ["data", "noise", *(f"ε = {e:g}" for e in epsilons)], table, rows,
         holders.draw(rows), "Error against ε with a curator, a secure sum, peers, and each holder for itself.", data,
         f"0..{runs - 1}",
     )  # fmt: skip
 
 
-_MAKERS: dict[str, Callable[[Cells, Options, Say], Made]] = {
+_MAKERS: dict[str, Callable[[Cells, Options, Say], Section]] = {
     "table1": table1,
     "table2": table2,
     "figure1": figure1,
@@ -245,7 +245,7 @@ def _make(names: Iterable[str], options: Options, say: Say) -> Path:
     return _report(options.out)
 
 
-def _write(name: str, made: Made, options: Options) -> None:
+def _write(name: str, made: Section, options: Options) -> None:
     out = options.out
     text = frontier.to_csv(made.rows) if name == "frontier" else _csv(made.rows)
     write_text(out / f"{name}.csv", text)

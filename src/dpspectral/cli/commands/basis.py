@@ -85,7 +85,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
 
 
 def basis_options(command: Command) -> Command:
-    """All options of `cli.basis.Asked`."""
+    """All options of `cli.basis.FitOptions`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

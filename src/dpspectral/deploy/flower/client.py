@@ -18,14 +18,14 @@ from flwr.clientapp import ClientApp
 
 from dpspectral.data import datasets, reading
 from dpspectral.data.tables import Table
-from dpspectral.deploy.flower.policy import NotAllowed, Policy, PolicyError, configured_unit
+from dpspectral.deploy.flower.policy import NotAllowedError, Policy, PolicyError, configured_unit
 from dpspectral.deploy.flower.record import NAME, Envelope, reply
 from dpspectral.deploy.flower.simulate import settings
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
-from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.common.party import Party, row_parts
 from dpspectral.protocols.secure_sum import memory
@@ -46,7 +46,7 @@ def answer(message: Message, context: Context) -> Message:
     found, reason = None, ""
     try:
         found = _answer(Envelope.decode(message.content), context)
-    except NotAllowed as error:
+    except NotAllowedError as error:
         LOG.warning("no answer: %s", error)
         reason = str(error)
     except Exception as error:  # these reasons stay here: they may tell something about the data
@@ -60,18 +60,18 @@ def _answer(asked: Envelope, context: Context) -> bytes:
     state = context.state.config_records
     if asked.stage == "keys":
         if NAME in state:
-            raise Refused("this node takes part in the run already")
+            raise RefusedError("this node takes part in the run already")
         answered.begin(asked.setup, number, asked.stage)
         client = Client(asked.setup, asked.party, holder)
         found = client.hello()
     else:
         if NAME not in state:
-            raise Refused("this node does not take part in the run, or has lost its memory of it")
+            raise RefusedError("this node does not take part in the run, or has lost its memory of it")
         client = memory.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
         answered.begin(asked.setup, number, asked.stage)
         try:
             found = client.receive(asked.message)
-        except Refused:
+        except RefusedError:
             raise
         except Exception:
             state[NAME] = ConfigRecord({"memory": memory.dump(client)})  # a client that has stopped stays so
@@ -86,13 +86,13 @@ def _number(asked: Envelope) -> int:
     if asked.stage == "keys":
         return 0
     if asked.stage not in _KINDS:
-        raise Refused("there is no such stage")
+        raise RefusedError("there is no such stage")
     _, number = peek(asked.message)
     if not 0 <= number < asked.setup.rounds:
-        raise Refused("there are no keys for this round")
+        raise RefusedError("there are no keys for this round")
     frame = decode(asked.message, _KINDS[asked.stage], asked.setup.run, number)
     if frame.party != asked.party:
-        raise Refused("a message for another party")
+        raise RefusedError("a message for another party")
     return number
 
 
@@ -101,7 +101,7 @@ def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, mem
     if (file := context.node_config.get("policy")) is not None:
         policy = Policy.read(Path(str(file)))
         if catalogue_digest(policy.items_file) != asked.catalogue:
-            raise NotAllowed("items: the server has another list of items")
+            raise NotAllowedError("items: the server has another list of items")
         noise = _seeded(policy.seed, number, asked.party)
         party: Party = policy.party(noise) if asked.stage == "masked" else _Absent()
         return party, memory.Answered(policy.ledger_file.with_suffix(".rounds"))

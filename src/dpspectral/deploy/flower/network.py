@@ -9,7 +9,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from dpspectral.deploy.flower.record import Envelope, answer_of
-from dpspectral.protocols.common.encoding import Aborted, Refused
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError
 from dpspectral.protocols.secure_sum.network import Network
 from dpspectral.protocols.secure_sum.server import Wave
 
@@ -21,7 +21,7 @@ def wait_for_nodes(grid: Grid, count: int, patience: float) -> list[int]:
     end = time.monotonic() + patience
     while len(found := sorted(grid.get_node_ids())) < count:
         if time.monotonic() > end:
-            raise Aborted(f"{len(found)} nodes are connected after {patience:g} s, {count} are needed")
+            raise AbortedError(f"{len(found)} nodes are connected after {patience:g} s, {count} are needed")
         time.sleep(_PAUSE)
     return found[:count]
 
@@ -64,7 +64,7 @@ class FlowerNetwork(Network):
             else:
                 try:
                     answer, reason = answer_of(found.content)
-                except Refused as error:
+                except RefusedError as error:
                     answer, reason = None, str(error)
                 if answer is None:
                     self.reasons[party] = reason or "it refused (its own log says why)"

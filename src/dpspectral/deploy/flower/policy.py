@@ -47,7 +47,7 @@ class PolicyError(ValueError):
     """The policy file is wrong."""
 
 
-class NotAllowed(ValueError):  # noqa: N818 (what happened)
+class NotAllowedError(ValueError):
     """A run is outside of the policy. The text names the field, says nothing about data, and is told to the server."""
 
 
@@ -144,11 +144,11 @@ class PolicyParty(Party):
             ("mu", asked.mu, asked.mu <= run.mu * (1 + 1e-9), f"at most {run.mu:g}, what the run may spend"),
         ):
             if not sound:
-                raise NotAllowed(f"{name}: {given:g} was asked for, the policy allows {limit}")
+                raise NotAllowedError(f"{name}: {given:g} was asked for, the policy allows {limit}")
         try:
             super()._agree(asked)  # unit and items
         except ValueError as error:
-            raise NotAllowed(f"unit or items: {error}") from error
+            raise NotAllowedError(f"unit or items: {error}") from error
 
     def charge(self, asked: Question, release: Release) -> int:
         """All questions of a run together stay within the policy, however many there are."""
@@ -156,5 +156,5 @@ class PolicyParty(Party):
         run = getattr(asked.setup, "run", b"").hex()
         spent = math.hypot(self._lasting.spent_by(run), release.mu)
         if spent > limit * (1 + 1e-9):
-            raise NotAllowed(f"epsilon: this run would spend mu={spent:g} in all, the policy allows {limit:g}")
+            raise NotAllowedError(f"epsilon: this run would spend mu={spent:g} in all, the policy allows {limit:g}")
         return self._lasting.charge(release, run=run, label="Flower", limit=limit * (1 + 1e-9))

@@ -7,7 +7,7 @@ from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
 
-from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.secure_sum.messages import Setup
 
 NAME = "dpspectral"
@@ -43,9 +43,9 @@ class Envelope:
             )
             party, catalogue, stage, message = (found[name] for name in ("party", "catalogue", "stage", "message"))
         except (KeyError, TypeError, ValueError) as error:
-            raise Refused(f"not a message of the secure sum: {error}") from None
+            raise RefusedError(f"not a message of the secure sum: {error}") from None
         if not (isinstance(party, int) and isinstance(message, bytes) and 0 <= party < setup.parties):
-            raise Refused("not a message of the secure sum")
+            raise RefusedError("not a message of the secure sum")
         return cls(setup, party, str(catalogue), str(stage), message)
 
 
@@ -59,13 +59,13 @@ def reply(answer: bytes | None, reason: str = "") -> RecordDict:
 
 
 def answer_of(content: RecordDict) -> tuple[bytes | None, str]:
-    """Answer, and why there is none. Raises `Refused` for anything else."""
+    """Answer, and why there is none. Raises `RefusedError` for anything else."""
     try:
         found = content.config_records[NAME]
         answer, answered, reason = (found[name] for name in ("answer", "answered", "reason"))
     except KeyError as error:
-        raise Refused(f"no answer of a party: {error} is missing") from None
+        raise RefusedError(f"no answer of a party: {error} is missing") from None
     if not (isinstance(answer, bytes) and isinstance(answered, bool)):
-        raise Refused("no answer of a party")
+        raise RefusedError("no answer of a party")
     plain = "".join(letter if letter.isprintable() else " " for letter in str(reason)[:500])  # it goes to a log
     return answer if answered else None, plain

@@ -23,7 +23,7 @@ from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.peer import Peer
-from dpspectral.protocols.peers.peers import PeerSums, as_bytes, charging, from_bytes
+from dpspectral.protocols.peers.peers import ChargeOnce, PeerSums, as_bytes, from_bytes
 
 Found = TypeVar("Found")
 
@@ -67,7 +67,7 @@ class OnePeer(PeerSums):
     def _sum(
         self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
-        charged = charging(entry, ledger)
+        charged = ChargeOnce(entry, ledger)
         self._asked[0] += 1
         try:
             found = self._background.call(self._peer.sum(content, charged))
@@ -78,8 +78,8 @@ class OnePeer(PeerSums):
         progress(1.0)
         return found
 
-    def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        return from_bytes(self._background.call(self._peer.same(as_bytes(arrays))))
+    def agree(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+        return from_bytes(self._background.call(self._peer.agree(as_bytes(arrays))))
 
 
 def load_party(config: Config) -> Party:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Refused(ValueError):  # noqa: N818 (what happened to the message)
+class RefusedError(ValueError):
     """A message was not acceptable here and now. It changed nothing."""
 
 
-class Aborted(RuntimeError):  # noqa: N818
+class AbortedError(RuntimeError):
     """The round or the run cannot go on. No sum came out of it."""
 
 
@@ -26,10 +26,10 @@ def bitmap(members: Iterable[int], parties: int) -> bytes:
 
 def members(bits: bytes | memoryview, parties: int) -> frozenset[int]:
     if len(bits) != _bitmap_bytes(parties):
-        raise Refused("a list of parties of the wrong size")
+        raise RefusedError("a list of parties of the wrong size")
     found = frozenset(party for party in range(8 * len(bits)) if bits[party // 8] >> party % 8 & 1)
     if found and max(found) >= parties:
-        raise Refused("a list of parties that do not exist")
+        raise RefusedError("a list of parties that do not exist")
     return found
 
 
@@ -47,13 +47,13 @@ def table(entries: dict[int, bytes]) -> bytes:
 def entries(body: bytes | memoryview, size: int) -> dict[int, bytes]:
     """The inverse of `table`: increasing parties, entries of this size."""
     if len(body) % (4 + size):
-        raise Refused("a table of the wrong size")
+        raise RefusedError("a table of the wrong size")
     found: dict[int, bytes] = {}
     last = -1
     for start in range(0, len(body), 4 + size):
         party = int.from_bytes(body[start : start + 4], "big")
         if party <= last:
-            raise Refused("a table whose parties are not in order")
+            raise RefusedError("a table whose parties are not in order")
         found[party] = bytes(body[start + 4 : start + 4 + size])
         last = party
     return found

@@ -25,7 +25,7 @@ _MARGIN = 12  # standard deviations of a noisy count
 
 
 @dataclass(frozen=True)
-class Opened:
+class SumRecord:
     """One sum that was opened: what everybody saw."""
 
     what: str
@@ -50,9 +50,9 @@ class Parties(Source):
         self._most = self.rows  # what the ring is made wide enough for
         self._declared, self._private = users is not None, private
         self._shares = setup
-        self.shares = setup.noise_shares
+        self.noise_shares = setup.noise_shares
         self._columns: NDArray[np.int64] | None = None
-        self.opened: list[Opened] = []
+        self.opened: list[SumRecord] = []
 
     @abstractmethod
     def _sum(
@@ -67,7 +67,7 @@ class Parties(Source):
         ledger.require(entry.protects, entry.mu)
         integers, survivors = self._sum(question, question.encode(), entry, ledger, progress)
         sigma = question.share_deviation * math.sqrt(survivors)
-        self.opened.append(Opened(what, question.size, question.bits, survivors, sigma * query.scale))
+        self.opened.append(SumRecord(what, question.size, question.bits, survivors, sigma * query.scale))
         return Answer(integers.reshape(query.shape), query.scale, sigma)
 
     def count(self, mu: float, ledger: Account) -> int:

@@ -38,7 +38,7 @@ class Shares(Protocol):
 
     @property
     def noise_shares(self) -> int:
-        """Of the share lemma: what is left over of an uneven split."""
+        """Of the share lemma: what is left over of an share_term split."""
 
     @property
     def share_variance(self) -> float:
@@ -133,11 +133,11 @@ def _decode(content: bytes, setup: Shares) -> Question:
         X = arrays.pop("X")
         iterate = Iterate.of_integers(X, checks.integer("bits", header["bits"], low=1, high=52))
         loss = checks.real("loss", header["loss"], low=0, high=1)
-        query = Product(unit, iterate, loss, shares=shares)
+        query = Product(unit, iterate, loss, noise_shares=shares)
     else:
         n = checks.integer("n", header["n"], low=1, high=1 << 31)
         extra = {"counted": checks.flag("counted", header["counted"])} if header["query"] == "RowSum" else {}
-        query = _QUERIES[header["query"]](unit, n, **extra, shares=shares)  # type: ignore[arg-type]
+        query = _QUERIES[header["query"]](unit, n, **extra, noise_shares=shares)  # type: ignore[arg-type]
     columns = arrays.pop("columns", None)
     if columns is not None and (columns.ndim != 1 or (np.diff(columns) <= 0).any() or columns.min(initial=0) < 0):
         raise ValueError("columns must be increasing positions")

@@ -37,7 +37,7 @@ class Correlation:
     variance: float  # g: s_η² as a part of σ²
 
     @property
-    def shares(self) -> int:
+    def noise_shares(self) -> int:
         """H of the share lemma."""
         return math.ceil(math.sqrt((self.honest + self.edges / self.ratio) / self.variance))
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from dpspectral.protocols.common import keys
-from dpspectral.protocols.common.encoding import Aborted, Refused, entries, table
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError, entries, table
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.value import State, Value, ballot_paper
 
@@ -43,7 +43,7 @@ class Decision(ABC):
 
     @abstractmethod
     def may_vote(self, value: Value) -> None:
-        """Raise Refused if this peer must not vote for it."""
+        """Raise RefusedError if this peer must not vote for it."""
 
     @abstractmethod
     async def choose(self, ballot: int, states: dict[int, State], bound: Value | None) -> Value | None:
@@ -119,7 +119,7 @@ class Decision(ABC):
 
     def _in_turn(self, sender: int, frame: Frame) -> bool:
         if sender != self.leader(frame.ballot):
-            raise Refused("a ballot of somebody else")
+            raise RefusedError("a ballot of somebody else")
         if frame.ballot < self.promised:
             self.send(sender, Kind.LATER, self.promised)
             return False
@@ -148,7 +148,7 @@ class Decision(ABC):
     def _cast(self, ballot: int, value: Value) -> bytes:
         """A signed vote; one value per ballot."""
         if self.vote is not None and self.vote[0] == ballot and self.vote[1] != value:
-            raise Refused("a second value in one ballot")
+            raise RefusedError("a second value in one ballot")
         self._promise(ballot)
         self.vote = (ballot, value)
         return self.peer.sign(ballot_paper(self.peer.run, self.number, ballot, value.encode(self.setup.parties)))
@@ -162,9 +162,9 @@ class Decision(ABC):
         value = Value.decode(encoded, self.setup.parties)
         paper = ballot_paper(self.peer.run, self.number, frame.ballot, encoded)
         if len(votes) > self.setup.quorum or not all(self._valid(*vote, paper) for vote in votes.items()):
-            raise Refused("a vote that is none")
+            raise RefusedError("a vote that is none")
         if len(votes) < self.setup.quorum:
-            raise Refused("too few votes")
+            raise RefusedError("too few votes")
         self._settle(frame.ballot, value, votes)
 
     def _valid(self, voter: int, vote: bytes, paper: bytes) -> bool:
@@ -186,7 +186,7 @@ class Decision(ABC):
         """Its digest, under which it is kept."""
         found = keys.digest(content)
         if found not in self.results and len(self.results) >= _MOST_RESULTS:
-            raise Refused("too many results")
+            raise RefusedError("too many results")
         self.results[found] = content
         return found
 
@@ -260,7 +260,7 @@ class Decision(ABC):
 
     def check_limit(self) -> None:
         if self.peer.now() - self.began > self.peer.limit:
-            raise Aborted(
+            raise AbortedError(
                 f"no agreement within {self.peer.limit:g} seconds: too many peers are gone, or this one is cut off"
             )
 
@@ -269,7 +269,7 @@ class Decision(ABC):
         asked = 0
         while not self.complete:
             if self.stopped:
-                raise Aborted(self.stopped)
+                raise AbortedError(self.stopped)
             if self.peer.now() - self.began > self.peer.patience * (1 + asked / 3):
                 # It may be over, and only the news got lost: ask one after the other.
                 others = [self.leader(self.promised), *(one for one in self.members if one != self.peer.me)]
@@ -293,7 +293,7 @@ class Decision(ABC):
     async def _lead_or_stop(self) -> None:
         try:
             await self.lead(self._next_ballot())
-        except Aborted as error:
+        except AbortedError as error:
             for other in self.members:
                 self.send(other, Kind.STOP, self.promised, str(error).encode()[:200])
             raise
@@ -318,7 +318,7 @@ class Decision(ABC):
         """What is attached, and the content."""
         (length,) = struct.unpack_from(">I", frame.body)
         if 4 + length > len(frame.body):
-            raise Refused("a result that is cut off")
+            raise RefusedError("a result that is cut off")
         return bytes(frame.body[4 : 4 + length]), bytes(frame.body[4 + length :])
 
 

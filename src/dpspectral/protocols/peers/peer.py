@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys
-from dpspectral.protocols.common.encoding import Aborted, Refused
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.common.question import decode as read_question
 from dpspectral.protocols.peers import edges
 from dpspectral.protocols.peers.decision import Decision
 from dpspectral.protocols.peers.peer_frames import RUN_BYTES, Frame, Kind, decode
 from dpspectral.protocols.peers.peer_setup import PeerSetup
-from dpspectral.protocols.peers.peer_sum import Abandoned, Sum
+from dpspectral.protocols.peers.peer_sum import AbandonedError, Sum
 from dpspectral.protocols.peers.same import Same
 
 Found = TypeVar("Found")
@@ -130,7 +130,7 @@ class Peer:
                             f"{self.names_of(different)} came with other settings: [run], the list of peers with their "
                             "keys and the list of items must be the same for everybody"
                         )
-                    raise Aborted("; ".join(why))
+                    raise AbortedError("; ".join(why))
                 await self.pause()
         self.run = keys.digest(self._config + b"".join(self._hellos[one] for one in self.members))[:RUN_BYTES]
         publics = {other: self._hellos[other][: keys.KEY_BYTES] for other in self.setup.graph.around(self.me)}
@@ -149,7 +149,7 @@ class Peer:
             try:
                 total, self.members = await self._take_part(Sum(self, self._next, asked, question, attempt))
                 return total, len(self.members)
-            except Abandoned:
+            except AbandonedError:
                 if attempt == self.setup.retries:
                     raise
         raise AssertionError("not reached")
@@ -160,7 +160,7 @@ class Peer:
         last = self._decisions.get(self._next - 1)
         return isinstance(last, Sum) and last.left
 
-    async def same(self, content: bytes) -> bytes:
+    async def agree(self, content: bytes) -> bytes:
         """The lowest peer's content, where they differ: what all go on with."""
         found: bytes = await self._take_part(Same(self, self._next, content))
         return found
@@ -271,17 +271,17 @@ class Peer:
 
     def _receive(self, sender: int, content: bytes) -> None:
         if not 0 <= sender < self.setup.parties or sender == self.me:
-            raise Refused("nobody of this run")
+            raise RefusedError("nobody of this run")
         frame = decode(content)
         if frame.ballot > _MOST_BALLOTS:
-            raise Refused("a ballot beyond all bounds")
+            raise RefusedError("a ballot beyond all bounds")
         if frame.kind is Kind.HELLO:
             self._on_hello(sender, frame)
         elif not self.run:
             self._keep_early(0, sender, content)
             return
         elif frame.run != self.run:
-            raise Refused("a message of another run")
+            raise RefusedError("a message of another run")
         self._heard[sender] = self.now()
         if frame.kind is Kind.DONE:
             self._done.add(sender)
@@ -299,10 +299,10 @@ class Peer:
     def _keep_early(self, number: int, sender: int, content: bytes) -> None:
         """For when this peer gets there."""
         if number > self._next + _KEPT:
-            raise Refused("a message from the far future")
+            raise RefusedError("a message from the far future")
         kept = self._early.setdefault(number, [])
         if sum(one == sender for one, _ in kept) >= _EARLY:
-            raise Refused("too many messages ahead of time")
+            raise RefusedError("too many messages ahead of time")
         kept.append((sender, content))
 
     def _redeliver(self, number: int) -> None:
@@ -317,18 +317,18 @@ class Peer:
         size = 2 * keys.KEY_BYTES
         found, config = bytes(frame.body[:size]), bytes(frame.body[size:])
         if len(frame.body) != size + len(self._config):
-            raise Refused("a greeting of the wrong size")
+            raise RefusedError("a greeting of the wrong size")
         if config != self._config:
             self._others_settings.add(sender)
-            raise Refused(f"peer {sender} takes part in a run of other settings")
+            raise RefusedError(f"peer {sender} takes part in a run of other settings")
         if sender not in self._hellos and not keys.usable([found[: keys.KEY_BYTES]]):
-            raise Refused("a key on which nobody can agree")
+            raise RefusedError("a key on which nobody can agree")
         if any(
             found[: keys.KEY_BYTES] == known[: keys.KEY_BYTES] for one, known in self._hellos.items() if one != sender
         ):
-            raise Refused("the key of another")  # whose seeds would be shown if the other one left
+            raise RefusedError("the key of another")  # whose seeds would be shown if the other one left
         if self._hellos.setdefault(sender, found) != found:
-            raise Refused(f"peer {sender} came again with other keys: it stays out of this run")
+            raise RefusedError(f"peer {sender} came again with other keys: it stays out of this run")
         if frame.ballot:
             self._say_hello(sender, asks=False)
 

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.common.encoding import RefusedError
 
 _HEADER = struct.Struct(">4sBB16sII")
 _MAGIC, _VERSION = b"dppr", 1
@@ -54,12 +54,12 @@ class Frame:
 
 def decode(content: bytes) -> Frame:
     if not isinstance(content, bytes) or len(content) < HEADER_BYTES:
-        raise Refused("not a message: too short")
+        raise RefusedError("not a message: too short")
     magic, version, kind, run, instance, ballot = _HEADER.unpack_from(content)
     if magic != _MAGIC:
-        raise Refused("not a message between peers")
+        raise RefusedError("not a message between peers")
     if version != _VERSION:
-        raise Refused(f"a message of version {version}; this is version {_VERSION}")
+        raise RefusedError(f"a message of version {version}; this is version {_VERSION}")
     if kind not in Kind._value2member_map_:
-        raise Refused(f"a message of unknown kind {kind}")
+        raise RefusedError(f"a message of unknown kind {kind}")
     return Frame(Kind(kind), run, instance, ballot, memoryview(content)[HEADER_BYTES:])

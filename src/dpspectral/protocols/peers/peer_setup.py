@@ -61,7 +61,7 @@ class PeerSetup:
 
     @property
     def noise_shares(self) -> int:
-        return self.correlation.shares
+        return self.correlation.noise_shares
 
     @property
     def share_variance(self) -> float:

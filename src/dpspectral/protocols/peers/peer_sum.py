@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys, ring
-from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, members_and_rest
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, members_and_rest
 from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers import edges
@@ -34,11 +34,11 @@ Ids = frozenset[int]
 Seeds = dict[tuple[int, int], tuple[bytes, bytes]]  # (who shows it, who was left out) → seed and signature
 
 
-class Abandoned(Aborted):
+class AbandonedError(AbortedError):
     """A sum was given up by all; it may be tried again."""
 
 
-class LeftOut(Aborted):
+class LeftOutError(AbortedError):
     """The others went on without this peer."""
 
 
@@ -86,12 +86,12 @@ class Sum(Decision):
                 await self.lead(0)
             value = await self.end()
             if value.kind == ABANDON:
-                raise Abandoned(
+                raise AbandonedError(
                     "the sum was given up: a peer left while its part was on its way, or too many have left. What was "
                     "sent is paid for"
                 )
             if self.peer.me in value.out:
-                raise LeftOut("the others took this peer for gone and went on without it")
+                raise LeftOutError("the others took this peer for gone and went on without it")
             done = True
             return self._corrected(value), tuple(one for one in self.members if one not in value.out)
         finally:
@@ -150,7 +150,7 @@ class Sum(Decision):
         """The parent asks, or the leader of the ballot this peer has promised; nobody else."""
         asks = self.leader(frame.ballot) if frame.ballot else self.parent
         if sender != asks or frame.ballot != self.promised or bytes(frame.body) != self.about:
-            raise Refused("a request of somebody who has no business here")
+            raise RefusedError("a request of somebody who has no business here")
         self._wanted_by = (sender, frame.ballot)
         self._send_block()
 
@@ -167,12 +167,12 @@ class Sum(Decision):
 
     def _on_block(self, sender: int, frame: Frame) -> None:
         if sender not in self._pulled or frame.ballot != self.promised:
-            raise Refused("a block nobody asked for")
+            raise RefusedError("a block nobody asked for")
         if frame.ballot == 0 and self._frozen:
-            raise Refused("a block that comes too late")
+            raise RefusedError("a block that comes too late")
         ids, rest = members_and_rest(frame.body, self.setup.parties)
         if sender not in ids or not ids <= set(self.members) or (frame.ballot == 0 and ids & self._block):
-            raise Refused("a block of others")
+            raise RefusedError("a block of others")
         vector = ring.unpacked(rest, self.question.size, self.question.bits)
         self._seen |= ids
         self._pulled.discard(sender)
@@ -202,11 +202,11 @@ class Sum(Decision):
         if value.kind == ABANDON:
             return
         if (value.kind, value.about) != (SUM, self.about):
-            raise Refused("a value about something else: the peers do not compute the same thing")
+            raise RefusedError("a value about something else: the peers do not compute the same thing")
         if not self._tolerable(value.out):
-            raise Refused("too many would be left out")
+            raise RefusedError("too many would be left out")
         if value.out & self._touched or (self.peer.me in value.out and self.left):
-            raise Refused("somebody would be left out whose part has been seen")
+            raise RefusedError("somebody would be left out whose part has been seen")
 
     def _tolerable(self, out: Ids) -> bool:
         fewest = self.setup.parties - self.setup.drop_tolerance
@@ -222,7 +222,7 @@ class Sum(Decision):
         blocks = _disjoint(states, self.peer.me)
         out = frozenset(self.members).difference(*blocks.values())
         if bound is not None and bound.out != out:
-            raise Aborted("a sum may have been opened, and the parts that are left do not add up to it")
+            raise AbortedError("a sum may have been opened, and the parts that are left do not add up to it")
         if bound is None and not self._may_leave_out(out, states):
             late = self.peer.now() - self.began > _WAIT * self.peer.patience
             return Value(ABANDON) if late else None  # they may come back
@@ -305,9 +305,9 @@ class Sum(Decision):
     def _on_seed(self, sender: int, frame: Frame) -> None:
         shown_by, gone, seed, signature = _SEED.unpack(frame.body)
         if shown_by != sender or self.settled is None or (shown_by, gone) not in self._needed(self.settled[1]):
-            raise Refused("a seed of others")
+            raise RefusedError("a seed of others")
         if not self._genuine(shown_by, gone, seed, signature):
-            raise Refused("a seed that is not signed")
+            raise RefusedError("a seed that is not signed")
         self._seeds[shown_by, gone] = (seed, signature)
 
     def _needed(self, value: Value) -> set[tuple[int, int]]:
@@ -326,7 +326,7 @@ class Sum(Decision):
                 if self.complete or self.promised > self._leading:
                     return
                 if self.peer.now() - began > 3 * self.peer.patience:
-                    raise Aborted(
+                    raise AbortedError(
                         f"{self.peer.names_of({one for one, _ in missing})} did not show the noise shared with "
                         f"{self.peer.names_of(value.out)}, who were left out and may be there"
                     )
@@ -338,7 +338,7 @@ class Sum(Decision):
         match frame.kind:
             case Kind.OFFER:
                 if bytes(frame.body) != self.about:
-                    raise Refused(f"peer {sender} computes something else")
+                    raise RefusedError(f"peer {sender} computes something else")
                 self._offers.add(sender)
             case Kind.PULL:
                 self._on_pull(sender, frame)
@@ -358,10 +358,10 @@ class Sum(Decision):
             return
         attached, content = self.read_result(frame)
         if len(content) != ring.packed_size(self.question.size, self.question.bits):
-            raise Refused("a result of the wrong size")
+            raise RefusedError("a result of the wrong size")
         found = list(_SEED.iter_unpack(attached))
         if not all(self._genuine(*one) for one in found):
-            raise Refused("seeds that are not signed by those who share them")
+            raise RefusedError("seeds that are not signed by those who share them")
         seeds: Seeds = {(shown_by, gone): (seed, signature) for shown_by, gone, seed, signature in found}
         self._attached[self.keep_result(content)] = seeds
         self.try_complete()

@@ -32,7 +32,7 @@ DEGREE = 20
 
 
 @dataclass(frozen=True)
-class Happened:
+class SumCost:
     """One sum as it came out: who was in it, and what it was worth."""
 
     what: str
@@ -45,7 +45,7 @@ class PeerSums(Parties):
     """What a source knows about sums that peers make, wherever they are."""
 
     setup: PeerSetup
-    many = True
+    replicated = True
     rehearsal = False  # whether all peers are in this process
 
     def facts(self) -> dict[str, Any]:
@@ -59,10 +59,10 @@ class PeerSums(Parties):
     def _begin_peers(self, setup: PeerSetup) -> None:
         self.setup = setup
         self._asked = [0]  # sums so far; shared with restricted copies
-        self.happened: list[Happened] = []
+        self.happened: list[SumCost] = []
 
     def _note(self, what: str, members: tuple[int, ...], mu: float) -> None:
-        self.happened.append(Happened(what, members, mu, spent(self.setup, members, mu)))
+        self.happened.append(SumCost(what, members, mu, spent(self.setup, members, mu)))
 
     def expects(self, releases: int) -> None:
         left = self.setup.rounds - self._asked[0]
@@ -154,7 +154,7 @@ class Peers(PeerSums):
     def _sum(
         self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
-        network, charged = self._network, charging(entry, ledger)
+        network, charged = self._network, ChargeOnce(entry, ledger)
         network.start()
         self._asked[0] += 1
         answered = 0
@@ -177,15 +177,15 @@ class Peers(PeerSums):
         self._note(question.what, members, entry.mu)
         return total, count
 
-    def same(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    def agree(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         if not self._network.started:  # nothing was released yet: all have the same public start
             return arrays
-        contents = self._network.each(lambda peer: peer.same(as_bytes(arrays)))
+        contents = self._network.each(lambda peer: peer.agree(as_bytes(arrays)))
         assert len(set(contents.values())) == 1
         return from_bytes(next(iter(contents.values())))
 
 
-class charging:  # noqa: N801 (used as a function)
+class ChargeOnce:
     """Called with the number of an attempt by everybody who takes part in it: charges the ledger once for each."""
 
     def __init__(self, entry: Release, ledger: Account) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.peers.decision import Decision
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
@@ -29,7 +29,7 @@ class Same(Decision):
 
     def may_vote(self, value: Value) -> None:
         if (value.kind, value.about, value.out) != (SAME, self.about, frozenset()):
-            raise Refused("a value about something else: the peers do not compute the same thing")
+            raise RefusedError("a value about something else: the peers do not compute the same thing")
 
     def on_propose(self, sender: int, frame: Frame) -> None:
         value = Value.decode(frame.body, self.setup.parties)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from dpspectral.protocols.common.encoding import Refused, bitmap, members_and_rest
+from dpspectral.protocols.common.encoding import RefusedError, bitmap, members_and_rest
 from dpspectral.protocols.common.keys import digest
 
 SUM, SAME, ABANDON = b"S", b"X", b"A"
@@ -34,7 +34,7 @@ class Value:
         content = bytes(content)
         kind = content[:1]
         if kind not in (SUM, SAME, ABANDON) or len(content) != cls.size(parties):
-            raise Refused("not a value")
+            raise RefusedError("not a value")
         out, _ = members_and_rest(content[1 + 2 * _DIGEST :], parties)
         return cls(kind, content[1 : 1 + _DIGEST], out, content[1 + _DIGEST : 1 + 2 * _DIGEST])
 
@@ -60,13 +60,13 @@ class State:
     def decode(cls, content: bytes | memoryview, parties: int) -> State:
         size = Value.size(parties)
         if len(content) < _STATE.size + size:
-            raise Refused("a promise that is cut off")
+            raise RefusedError("a promise that is cut off")
         voted, has_value, has_result = _STATE.unpack_from(content)
         value = Value.decode(content[_STATE.size : _STATE.size + size], parties)
         block, rest = members_and_rest(content[_STATE.size + size :], parties)
         seen, rest = members_and_rest(rest, parties)
         if len(rest) % 4:
-            raise Refused("a promise of the wrong size")
+            raise RefusedError("a promise of the wrong size")
         ballots = frozenset(int.from_bytes(rest[k : k + 4], "big") for k in range(0, len(rest), 4))
         return cls(voted, value if has_value else None, ballots, block, seen, bool(has_result))
 

@@ -16,7 +16,15 @@ import struct
 from dataclasses import dataclass
 
 from dpspectral.protocols.common import keys, ring
-from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, entries, members, members_and_rest, table
+from dpspectral.protocols.common.encoding import (
+    AbortedError,
+    RefusedError,
+    bitmap,
+    entries,
+    members,
+    members_and_rest,
+    table,
+)
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.messages import Frame, Kind, Setup, decode, peek
@@ -74,7 +82,7 @@ class Client:
     def hello(self) -> bytes:
         """The first message: public keys, and digests of the self-masks."""
         if self._awaits is not None:
-            raise Refused("keys are advertised once")
+            raise RefusedError("keys are advertised once")
         self._awaits = Kind.ROSTER
         own = [self._secrets[r] for r in range(self.setup.rounds)]
         body = keys.public_key(self._envelope) + keys.signing_key(self._pen)
@@ -84,7 +92,7 @@ class Client:
     def receive(self, content: bytes) -> bytes:
         """The answer to the server's message."""
         if self._stopped:
-            raise Refused(f"this party has stopped: {self._stopped}")
+            raise RefusedError(f"this party has stopped: {self._stopped}")
         stages = {
             Kind.ROSTER: self._share,
             Kind.DELIVERY: self._keep,
@@ -94,28 +102,28 @@ class Client:
         }
         kind = self._awaits
         if kind is None:
-            raise Refused("keys come first")
+            raise RefusedError("keys come first")
         claimed, number = peek(content)
         if kind in (Kind.SURVIVORS, Kind.CONFIRMED) and claimed == Kind.ASK:
             kind = Kind.ASK  # the server gave the round up and begins another
         expected = max(self._round, 0)
         if kind is Kind.ASK:
             if not self._round < number < self.setup.rounds:
-                raise Refused(f"round {number} is over, or there are no keys for it")
+                raise RefusedError(f"round {number} is over, or there are no keys for it")
             expected = number
         frame = decode(content, kind, self.setup.run, expected)
         if frame.party != self.party:
-            raise Refused(f"a message for party {frame.party}")
+            raise RefusedError(f"a message for party {frame.party}")
         return stages[kind](frame)
 
     def _frame(self, kind: Kind, body: bytes) -> bytes:
         return Frame(kind, self.setup.run, self.party, max(self._round, 0), body).encode()
 
-    def _stop(self, why: str) -> Aborted:
+    def _stop(self, why: str) -> AbortedError:
         """Foul play or a broken promise: forget all secrets and answer no more."""
         self._stopped = why
         self._secrets, self._held, self._seals, self._envelope, self._pen = {}, {}, {}, b"", b""
-        return Aborted(f"party {self.party} stops: {why}")
+        return AbortedError(f"party {self.party} stops: {why}")
 
     # Setup
 
@@ -125,7 +133,7 @@ class Client:
         found = entries(frame.body[4 : 4 + length], keys.KEY_BYTES * (1 + rounds))
         signers = entries(frame.body[4 + length :], keys.KEY_BYTES)
         if not set(found) <= set(self._neighbours) or not set(signers) <= self._committee:
-            raise Refused("keys of parties that are neither neighbours nor in the committee")
+            raise RefusedError("keys of parties that are neither neighbours nor in the committee")
         if len(found) < t:
             raise self._stop(f"only {len(found)} of its neighbours are there, {t} are needed")
         if len(signers) < self.setup.committee.threshold:
@@ -135,7 +143,7 @@ class Client:
         try:
             common = list(keys.agreed(self._envelope, publics, context))
         except ValueError:
-            raise Refused("a public key that nobody can use") from None
+            raise RefusedError("a public key that nobody can use") from None
         agreed = dict(zip(found, common, strict=True))
         self._mask_keys = {
             other: [entry[keys.KEY_BYTES * (r + 1) : keys.KEY_BYTES * (r + 2)] for r in range(rounds)]
@@ -164,13 +172,13 @@ class Client:
         present, rest = members_and_rest(frame.body, self.setup.parties)
         found = entries(rest, bundle_bytes(self.setup))
         if set(found) != (present & set(self._neighbours)) or self.party not in present:
-            raise Refused("shares must come from the neighbours that are present")
+            raise RefusedError("shares must come from the neighbours that are present")
         self._check_present(present)
         held: dict[int, dict[int, bytes]] = {r: {} for r in range(self.setup.rounds)}
         size = 2 * shamir.SHARE_BYTES
         for other, sealed in found.items():
             if other not in self._seals:
-                raise Refused("shares of a neighbour without keys")
+                raise RefusedError("shares of a neighbour without keys")
             try:
                 content = keys.unseal(self._seals[other], sealed, _between(self.setup.fingerprint, other, self.party))
             except ValueError as error:
@@ -196,7 +204,7 @@ class Client:
         if not present <= self._present:
             raise self._stop("the server brings back a party that had left")
         if self.party not in present:
-            raise Refused("this party is not asked")
+            raise RefusedError("this party is not asked")
         self._check_present(present)
         number = frame.round
         view = asked_view(self.setup, number, bytes(frame.body))
@@ -205,7 +213,7 @@ class Client:
             content = ring.packed(self._masked(ring.encoded(vector, bits), number, present, view), bits)
         except ValueError:
             self._holder.withdraw(receipt)
-            raise Refused("a neighbour's key that nobody can use") from None
+            raise RefusedError("a neighbour's key that nobody can use") from None
         # Nothing can fail from here on: the round has begun, and this is its only answer.
         self._receipt, self._view = receipt, view
         self._round, self._present, self._awaits = number, present, Kind.SURVIVORS
@@ -243,7 +251,7 @@ class Client:
     def _unmask(self, frame: Frame) -> bytes:
         found = entries(frame.body, keys.SIGNATURE_BYTES)
         if not set(found) <= set(self._signers) & self._survivors:
-            raise Refused("signatures of parties that are not in the committee")
+            raise RefusedError("signatures of parties that are not in the committee")
         for member, signature in found.items():
             if not keys.signed(self._signers[member], signature, self._view):
                 raise self._stop(f"party {member} was told something else about this round")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpspectral.core.files import flush
-from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum.client import Client, Secrets
 from dpspectral.protocols.secure_sum.messages import Kind, Setup
@@ -52,7 +52,7 @@ def load(content: bytes, setup: Setup, party: int, holder: Holder) -> Client:
     try:
         found: dict[str, Any] = json.loads(content)
         if (found["format"], found["setup"], found["party"]) != (_FORMAT, setup.fingerprint.hex(), party):
-            raise Refused("this party's memory is of another run")
+            raise RefusedError("this party's memory is of another run")
         client = Client(setup, party, holder)
         client._envelope, client._pen = bytes.fromhex(found["envelope"]), bytes.fromhex(found["pen"])
         client._secrets = {int(r): Secrets(*map(bytes.fromhex, own)) for r, own in found["secrets"].items()}
@@ -66,10 +66,10 @@ def load(content: bytes, setup: Setup, party: int, holder: Holder) -> Client:
         client._round, client._stopped = found["round"], found["stopped"]
         client._awaits = None if found["awaits"] is None else Kind(found["awaits"])
         client._receipt, client._view = found["receipt"], bytes.fromhex(found["view"])
-    except Refused:
+    except RefusedError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise Refused(f"this party's memory is damaged: {type(error).__name__}") from None
+        raise RefusedError(f"this party's memory is damaged: {type(error).__name__}") from None
     return client
 
 
@@ -91,6 +91,6 @@ class Answered:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
-            raise Refused(f"{stage} of round {number} of this run was answered before") from None
+            raise RefusedError(f"{stage} of round {number} of this run was answered before") from None
         flush(path)
         flush(self.folder)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from dpspectral.core import checks
-from dpspectral.protocols.common.encoding import Refused
+from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.secure_sum.neighbours import Committee, Graph, choose_committee, choose_graph
 
@@ -108,21 +108,21 @@ def peek(content: bytes) -> tuple[int, int]:
 def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int | None = None) -> Frame:
     """The frame, if it is of this kind, run and round (and body size)."""
     if not isinstance(content, bytes) or len(content) < OVERHEAD:
-        raise Refused("not a message: too short")
+        raise RefusedError("not a message: too short")
     if body_size is not None and len(content) != OVERHEAD + body_size:
-        raise Refused(f"a message of {len(content)} bytes where {OVERHEAD + body_size} were expected")
+        raise RefusedError(f"a message of {len(content)} bytes where {OVERHEAD + body_size} were expected")
     magic, version, number, its_run, party, its_round = _HEADER.unpack_from(content)
     if magic != _MAGIC:
-        raise Refused("not a message of the secure sum")
+        raise RefusedError("not a message of the secure sum")
     if version != VERSION:
-        raise Refused(f"a message of version {version}; this is version {VERSION}")
+        raise RefusedError(f"a message of version {version}; this is version {VERSION}")
     view = memoryview(content)
     if digest(bytes(view[:-_DIGEST_BYTES]))[:_DIGEST_BYTES] != content[-_DIGEST_BYTES:]:
-        raise Refused("a damaged message")
+        raise RefusedError("a damaged message")
     if its_run != run:
-        raise Refused("a message of another run")
+        raise RefusedError("a message of another run")
     if number != kind:
-        raise Refused(f"a message of kind {number} where {kind.name} was expected")
+        raise RefusedError(f"a message of kind {number} where {kind.name} was expected")
     if its_round != round_:
-        raise Refused(f"a message of round {its_round} in round {round_}")
+        raise RefusedError(f"a message of round {its_round} in round {round_}")
     return Frame(kind, its_run, party, its_round, view[_HEADER.size : -_DIGEST_BYTES])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from dpspectral.protocols.common.encoding import Aborted, Refused
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError
 from dpspectral.protocols.secure_sum.messages import Setup
 from dpspectral.protocols.secure_sum.server import Server, Sum, Wave
 
@@ -91,7 +91,7 @@ class Network(ABC):
         for stage in ("confirm", "unmask"):
             try:
                 wave = self._timed(self.server.advance)
-            except Aborted:
+            except AbortedError:
                 if stage == "confirm":
                     self.given_up(self.server.round)
                 raise
@@ -107,9 +107,9 @@ class Network(ABC):
         start = time.thread_time()
         try:
             return work()
-        except Aborted as error:
+        except AbortedError as error:
             reasons = [f"party {party}: {why}" for party, why in list(self.reasons.items())[:3]]
-            raise Aborted("; ".join([str(error), *reasons])) from None
+            raise AbortedError("; ".join([str(error), *reasons])) from None
         finally:
             self.traffic.server.seconds += time.thread_time() - start
 
@@ -127,6 +127,6 @@ class Network(ABC):
         for number, (party, answer) in enumerate(self.exchange(stage, self._counted(wave))):
             if answer is not None:
                 self.traffic.parties[party].sent += len(answer)
-                with contextlib.suppress(Refused):  # as if it had not come
+                with contextlib.suppress(RefusedError):  # as if it had not come
                     self._timed(lambda: self.server.receive(answer))  # noqa: B023 (called at once)
             progress(stage, (number + 1) / len(wave.parties))

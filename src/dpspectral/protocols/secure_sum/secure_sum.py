@@ -19,7 +19,7 @@ from dpspectral.linalg.operators import Progress
 from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
-from dpspectral.protocols.common.encoding import Aborted
+from dpspectral.protocols.common.encoding import AbortedError
 from dpspectral.protocols.common.journal import Entry, Journal
 from dpspectral.protocols.common.parties import Parties, same_kind
 from dpspectral.protocols.common.party import Party, split
@@ -141,7 +141,7 @@ class SecureSum(Parties):
             try:
                 opened = self._network.sum(content, question.size, question.bits, charge, tell)
                 break
-            except Aborted:
+            except AbortedError:
                 if attempt == self._retries:
                     raise
                 ledger.require(entry.protects, entry.mu)  # a sum that was charged and not opened is paid again

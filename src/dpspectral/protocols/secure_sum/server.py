@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys, ring
-from dpspectral.protocols.common.encoding import Aborted, Refused, bitmap, entries, table
+from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, entries, table
 from dpspectral.protocols.secure_sum import shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, bundle_bytes, purpose, survived_view
 from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, Setup, decode
@@ -83,23 +83,23 @@ class Server:
         return self._present if self._awaits in (Kind.KEYS, Kind.SHARES, Kind.DELIVERY, Kind.MASKED) else self._telling
 
     def receive(self, content: bytes) -> int:
-        """Take one answer; returns whose. Raises `Refused` for what does not belong here, and nothing has changed."""
+        """Take one answer; returns whose. Raises `RefusedError` for what does not belong here; nothing has changed."""
         if self._ended:
-            raise Refused(f"the run is over: {self._ended}")
+            raise RefusedError(f"the run is over: {self._ended}")
         if self._awaits is None:
-            raise Refused("nothing was asked")
+            raise RefusedError("nothing was asked")
         size = None
         if self._awaits is Kind.MASKED:
             size = ring.packed_size(self._size, self._bits)
         elif self._awaits is Kind.KEYS:
             size = keys.KEY_BYTES * (2 + 2 * self.setup.rounds)
         elif len(content) > OVERHEAD + self._graph.neighbours * (4 + bundle_bytes(self.setup)):
-            raise Refused(f"a message of {len(content)} bytes is too long for this stage")
+            raise RefusedError(f"a message of {len(content)} bytes is too long for this stage")
         frame = decode(content, self._awaits, self.setup.run, max(self._round, 0), size)
         if frame.party not in self._expected():
-            raise Refused(f"party {frame.party} is not expected here")
+            raise RefusedError(f"party {frame.party} is not expected here")
         if frame.party in self._answered:
-            raise Refused(f"party {frame.party} has answered already")
+            raise RefusedError(f"party {frame.party} has answered already")
         if self._awaits is Kind.MASKED:
             self._total += ring.unpacked(frame.body, self._size, self._bits)
             self._answered[frame.party] = b""
@@ -116,9 +116,9 @@ class Server:
         elif self._awaits is Kind.CONFIRM:
             member = frame.party in self._committee
             if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
-                raise Refused("a signature where none is due, or none where one is")
+                raise RefusedError("a signature where none is due, or none where one is")
             if member and not keys.signed(self._signer(frame.party), bytes(frame.body), self._view):
-                raise Refused("a signature of something else")
+                raise RefusedError("a signature of something else")
             return
         elif self._awaits is Kind.UNMASK:
             wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
@@ -126,26 +126,26 @@ class Server:
             body, size = bytes(frame.body), keys.KEY_BYTES
             publics = [body[:size], *(body[start : start + size] for start in range(2 * size, len(body), 2 * size))]
             if not keys.usable(publics):
-                raise Refused("a public key that nobody can use")
+                raise RefusedError("a public key that nobody can use")
             return
         else:
             if len(frame.body):
-                raise Refused("this answer should be empty")
+                raise RefusedError("this answer should be empty")
             return
         found = entries(frame.body, size)
         if set(found) != wanted:
-            raise Refused("a table that does not name exactly the neighbours it should")
+            raise RefusedError("a table that does not name exactly the neighbours it should")
         if self._awaits is Kind.UNMASK:
             for other, entry in found.items():
                 if entry[0] != (SELF_MASK if other in self._survivors else MASK_KEY):
-                    raise Refused("a share of the wrong secret")
+                    raise RefusedError("a share of the wrong secret")
 
     # Waves
 
     def advance(self) -> Wave | None:
-        """End this wave and begin the next; None when the round's answers are complete. Raises `Aborted`."""
+        """End this wave and begin the next; None when the round's answers are complete. Raises `AbortedError`."""
         if self._ended:
-            raise Aborted(self._ended)
+            raise AbortedError(self._ended)
         answered = frozenset(self._answered)
         kind, given = self._awaits, self._answered
         self._answered = {}
@@ -181,7 +181,7 @@ class Server:
             self._awaits, self._complete = None, True
             self._shares = {sender: entries(body, 1 + shamir.SHARE_BYTES) for sender, body in given.items()}
             return None
-        raise Aborted("nothing was asked")
+        raise AbortedError("nothing was asked")
 
     def _keep_present(self, answered: frozenset[int]) -> None:
         self._present = answered
@@ -190,7 +190,7 @@ class Server:
 
     def _end(self, why: str) -> None:
         self._ended, self._awaits = why, None
-        raise Aborted(why)
+        raise AbortedError(why)
 
     def _wave(self, awaits: Kind, kind: Kind, to: frozenset[int], body: Callable[[int], bytes]) -> Wave:
         self._awaits = awaits
@@ -229,9 +229,9 @@ class Server:
         An unfinished round is given up: its answers stay masked for ever.
         """
         if self._ended:
-            raise Aborted(self._ended)
+            raise AbortedError(self._ended)
         if self._awaits in (Kind.KEYS, Kind.SHARES, Kind.DELIVERY):
-            raise Aborted("the setup is not finished")
+            raise AbortedError("the setup is not finished")
         if len(self._present) < self.setup.fewest:
             self._end(f"{len(self._present)} of {self.setup.parties} parties are left, {self.setup.fewest} are needed")
         if self.rounds_left < 1:
@@ -245,9 +245,9 @@ class Server:
         return self._wave(Kind.MASKED, Kind.ASK, self._present, lambda _: body)
 
     def result(self) -> Sum:
-        """The sum, after the last wave of a round. Raises `Aborted` where too few parties answered to open it."""
+        """The sum, after the last wave of a round. Raises `AbortedError` where too few parties answered to open it."""
         if not self._complete:
-            raise Aborted("there is no round to open")
+            raise AbortedError("there is no round to open")
         shares, self._shares, self._complete = self._shares, {}, False
         t = self._graph.threshold
         pieces: dict[int, dict[int, bytes]] = {}
@@ -256,7 +256,7 @@ class Server:
                 pieces.setdefault(owner, {})[sender + 1] = entry[1:]
         for owner in self._asked:
             if (came := len(pieces.get(owner, {}))) < t:
-                raise Aborted(f"only {came} shares of party {owner}'s secret came, {t} are needed")
+                raise AbortedError(f"only {came} shares of party {owner}'s secret came, {t} are needed")
         total = self._total
         own_mask, pair_mask = (purpose(what, self._question) for what in (b"self", b"pair"))
         for owner in sorted(self._asked):
@@ -264,14 +264,14 @@ class Server:
             try:
                 secret = shamir.opened(chosen)
             except ValueError as error:
-                raise Aborted(f"party {owner}'s secret: {error}") from None
+                raise AbortedError(f"party {owner}'s secret: {error}") from None
             if owner in self._survivors:
                 if keys.digest(secret) != self._commitment(owner, self._round):
-                    raise Aborted(f"the shares of party {owner}'s self-mask do not open what it promised")
+                    raise AbortedError(f"the shares of party {owner}'s self-mask do not open what it promised")
                 ring.add_mask(total, keys.derived(secret, own_mask), -1)
                 continue
             if keys.public_key(secret) != self._mask_key(owner, self._round):
-                raise Aborted(f"the shares of party {owner}'s mask key do not open what it promised")
+                raise AbortedError(f"the shares of party {owner}'s mask key do not open what it promised")
             others = [other for other in self._graph.around(self.setup.seed, owner) if other in self._survivors]
             publics = [self._mask_key(other, self._round) for other in others]
             for other, key in zip(others, keys.agreed(secret, publics, pair_mask), strict=True):
