@@ -41,7 +41,9 @@ def ours(R: sp.csr_array) -> Calls:
     return {
         "dpspectral, private": lambda: run(None, **equal),
         "dpspectral, noise off": lambda: run(NotPrivate(0, scale=0), **equal),
-        "dpspectral, private, decompose()": lambda: decompose(R, P, Interaction(), BUDGET, users=R.shape[0]).components,
+        "dpspectral, private, decompose()": lambda: (
+            decompose(R, P, unit=Interaction(), budget=BUDGET, users=R.shape[0]).components
+        ),
     }
 
 

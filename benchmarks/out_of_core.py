@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from dpspectral import Budget, Interaction, power_method
+from dpspectral import Budget, Interaction, PowerOptions, power_method
 from dpspectral.data.store import Store
 
 DEGREE, USERS_AT_ONCE = 100, 20_000
@@ -56,10 +56,10 @@ def main() -> None:
     store = Store.open(place)
     small = Store(place, (store.blocks[0][0], given.items), store.blocks[0][1], store.blocks[:1])
     options = {"unit": Interaction(16), "budget": Budget(1, 1e-9), "oversampling": given.columns - given.columns // 2}
-    power_method(small.restricted(np.arange(1000)), 32, **options, iterations=1)  # compile
+    power_method(small.restricted(np.arange(1000)), 32, **options, options=PowerOptions(iterations=1))  # compile
     Path("/proc/self/clear_refs").write_text("5")
     before, began = memory("VmRSS"), time.perf_counter()
-    result = power_method(store, given.columns // 2, **options, iterations=2)
+    result = power_method(store, given.columns // 2, **options, options=PowerOptions(iterations=2))
     seconds = time.perf_counter() - began
     size = sum((place / name).stat().st_size for name in ("degrees.i4", "items.i4"))
     print(

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from dpspectral.methods.decompose import decompose
     from dpspectral.methods.dense import dense_release
     from dpspectral.methods.plan import plan
-    from dpspectral.methods.power import power_method
+    from dpspectral.methods.power import PowerOptions, power_method
     from dpspectral.methods.result import Result
     from dpspectral.models.estimators import PrivatePCA, PrivateTruncatedSVD
     from dpspectral.models.recommender import PrivateRecommender
     from dpspectral.privacy.budget import Budget
     from dpspectral.privacy.ledger import BudgetExceededError, Ledger, Release
     from dpspectral.privacy.noise import NotPrivate
-    from dpspectral.privacy.units import BoundedRows, Interaction, SymmetricUpdate, User
+    from dpspectral.privacy.units import BoundedRows, Interaction, Neighbours, SymmetricUpdate, User
     from dpspectral.protocols.common.party import Party
     from dpspectral.protocols.peers.peer_graph import PeerGraph
     from dpspectral.protocols.peers.peers import Peers
@@ -39,10 +39,12 @@ __all__ = [
     "BudgetExceededError",
     "Interaction",
     "Ledger",
+    "Neighbours",
     "NotPrivate",
     "Party",
     "PeerGraph",
     "Peers",
+    "PowerOptions",
     "PrivateCatalogue",
     "PrivatePCA",
     "PrivateRecommender",
@@ -69,10 +71,12 @@ _MODULES = {
     "GpuRows": "data.gpu_rows",
     "Interaction": "privacy.units",
     "Ledger": "privacy.ledger",
+    "Neighbours": "privacy.units",
     "NotPrivate": "privacy.noise",
     "Party": "protocols.common.party",
     "PeerGraph": "protocols.peers.peer_graph",
     "Peers": "protocols.peers.peers",
+    "PowerOptions": "methods.power",
     "PrivateCatalogue": "methods.catalogue",
     "PrivatePCA": "models.estimators",
     "PrivateRecommender": "models.recommender",

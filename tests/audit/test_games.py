@@ -17,7 +17,7 @@ from dpspectral.audit.attacks import QUIET, Power, Server, neighbours
 from dpspectral.cli import main
 from dpspectral.privacy import noise as noise_module
 from dpspectral.privacy.budget import epsilon_from_mu
-from dpspectral.privacy.units import DenseRounding, PatternUnit
+from dpspectral.privacy.units import PatternUnit, TableRounding
 from dpspectral.protocols.secure_sum.messages import Setup
 from dpspectral.release.queries import Product
 
@@ -138,7 +138,7 @@ def floor_ignored(monkeypatch):
 
     def forgetful(unit, n, noise_shares=1):
         meant, used = original(unit, n, noise_shares), original(unit.with_floor(1), n, noise_shares)
-        return DenseRounding(used.table, used.scale, meant.sensitivity * meant.scale / used.scale)
+        return TableRounding(used.table, used.scale, meant.sensitivity * meant.scale / used.scale)
 
     monkeypatch.setattr(PatternUnit, "dense_rounding", forgetful)
     return ATTACKS["dense release"](budget=BUDGET, unit=Interaction(floor=4))

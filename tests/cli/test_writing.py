@@ -74,7 +74,7 @@ def test_what_is_needed_is_no_less_than_what_is_written(data, monkeypatch):
     for name in ("basis.npz", "basis.report.html", "all.ledger"):
         assert (data / name).stat().st_size < asked[name] <= (data / name).stat().st_size + room
     names = ["é" * 50] * 30_000
-    result = decompose(np.eye(40, dtype=bool), 8, Interaction(1), Budget(1, 1e-6), catalogue=None)
+    result = decompose(np.eye(40, dtype=bool), 8, unit=Interaction(1), budget=Budget(1, 1e-6), catalogue=None)
     wide = replace(result, components=np.zeros((30_000, 8)))
     wide.save(data / "wide.npz", items=names)
     writing.check_room(data / "wide.npz", 30_000, 8, names)
@@ -146,7 +146,7 @@ def test_an_object_that_lives_on_only_says_which_file(tmp_path, monkeypatch):
     def full(stream, **arrays):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    result = decompose(np.eye(40, dtype=bool), 2, Interaction(1), Budget(1, 1e-6), catalogue=None)
+    result = decompose(np.eye(40, dtype=bool), 2, unit=Interaction(1), budget=Budget(1, 1e-6), catalogue=None)
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(OSError, match=r"No space left on device: .*basis\.npz") as error:
         result.save(tmp_path / "basis.npz")

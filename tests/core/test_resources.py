@@ -12,6 +12,7 @@ from dpspectral import (
     Interaction,
     Ledger,
     NotPrivate,
+    PowerOptions,
     PrivateCatalogue,
     PrivateRecommender,
     SecureSum,
@@ -89,7 +90,7 @@ def test_a_dense_release_that_does_not_fit_is_refused_before_it_is_paid_for(rati
     with pytest.raises(MemoryError, match="80 items"):
         dense_release(source, 4, **options, storage="lazy")  # a sum that all see is stored whatever one says
     with pytest.raises(MemoryError, match="80 items"):
-        decompose(ratings, 4, Interaction(), BUDGET, ledger=ledger, users="private")
+        decompose(ratings, 4, unit=Interaction(), budget=BUDGET, ledger=ledger, users="private")
     with pytest.raises(MemoryError, match="80 items"):
         PrivateRecommender(4, epsilon=5, delta=1e-6, ledger=ledger).fit(ratings)
     assert not ledger.entries
@@ -99,12 +100,17 @@ def test_what_the_message_says_helps(ratings, little):
     little(60_000)
     few = 8 * 40**2  # 40 items
     assert len(dense_release(ratings, 4, unit=Interaction(5), budget=BUDGET, storage="lazy").components) == 80
-    found = decompose(ratings, 4, Interaction(), BUDGET, max_bytes=few)
+    found = decompose(ratings, 4, unit=Interaction(), budget=BUDGET, max_bytes=few)
     assert found.facts.method == "dense"
     assert len(found.catalogue.chosen) <= 40
     assert PrivateRecommender(4, epsilon=5, delta=1e-6, max_bytes=few).fit(ratings).recommend(ratings[:2]).shape
     little(163_000)  # 10 · 8 · 80 · 20 for the iterations
-    assert decompose(ratings, 4, Interaction(), BUDGET, method="power", oversampling=16).facts.columns == 20
+    assert (
+        decompose(
+            ratings, 4, unit=Interaction(), budget=BUDGET, method="power", power=PowerOptions(oversampling=16)
+        ).facts.columns
+        == 20
+    )
 
 
 def test_the_power_method_is_refused_too(ratings, little):
@@ -114,14 +120,23 @@ def test_the_power_method_is_refused_too(ratings, little):
         power_method(ratings, 4, unit=Interaction(5), budget=BUDGET, ledger=ledger)
     kept = PrivateCatalogue(items=40)
     with pytest.raises(MemoryError, match="40 items and 40 columns"):
-        decompose(ratings, 4, Interaction(), BUDGET, method="power", catalogue=kept, ledger=ledger, users="private")
+        decompose(
+            ratings,
+            4,
+            unit=Interaction(),
+            budget=BUDGET,
+            method="power",
+            catalogue=kept,
+            ledger=ledger,
+            users="private",
+        )
     assert not ledger.entries
 
 
 def test_no_choice_depends_on_the_machine(ratings, little):
     def chosen():
         noise = NotPrivate(3)
-        return decompose(ratings, 4, Interaction(), BUDGET, noise=noise, random_state=0)
+        return decompose(ratings, 4, unit=Interaction(), budget=BUDGET, noise=noise, random_state=0)
 
     little(2**50)
     plenty = chosen()
@@ -135,7 +150,9 @@ def test_no_choice_depends_on_the_machine(ratings, little):
 def test_a_bad_catalogue_is_refused_before_the_users_are_counted():
     ledger = Ledger(BUDGET)
     with pytest.raises(TypeError, match="catalogue must be"):
-        decompose(sp.csr_array(np.eye(9)), 2, Interaction(), BUDGET, catalogue=7, users="private", ledger=ledger)
+        decompose(
+            sp.csr_array(np.eye(9)), 2, unit=Interaction(), budget=BUDGET, catalogue=7, users="private", ledger=ledger
+        )
     assert not ledger.entries
 
 

@@ -58,7 +58,7 @@ def test_every_query_has_the_bits_of_memory(client, files, ratings, rng):
 def test_a_basis_is_that_of_memory(client, files, ratings, unit):
     options = {"method": "power", "random_state": 0, "noise": NotPrivate(1), "users": 300}
     found, expected = (
-        decompose(rows, 4, unit, BUDGET, **options) for rows in (DaskRows(client, files, items=80), ratings)
+        decompose(rows, 4, unit=unit, budget=BUDGET, **options) for rows in (DaskRows(client, files, items=80), ratings)
     )
     assert np.array_equal(found.components, expected.components)
 
@@ -120,5 +120,5 @@ def test_the_number_of_users_of_pairs_is_not_public_here_either(client, tmp_path
     np.savez(tmp_path / "pairs.npz", user=pairs.row, item=pairs.col)
     store = Store.from_pairs(tmp_path / "store", [(pairs.row, pairs.col)], 80)
     for rows in (DaskRows(client, [tmp_path / "pairs.npz"], items=80), DaskRows(client, store)):
-        result = decompose(rows, 3, Interaction(), BUDGET, method="power")
+        result = decompose(rows, 3, unit=Interaction(), budget=BUDGET, method="power")
         assert any("number of users" in entry.what for entry in result.ledger.entries)

@@ -14,7 +14,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when the kernels are made, below
 
-from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, User, decompose, power_method
+from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, PowerOptions, User, decompose, power_method
 from dpspectral.data.gpu_rows import GpuGram, GpuRows
 from dpspectral.linalg import gpu_kernels as kernels
 from dpspectral.linalg import orthonormal
@@ -103,9 +103,16 @@ def test_users_and_items_without_entries(rng):
 
 
 def test_a_basis_is_that_of_the_cpu(ratings):
-    options = {"method": "power", "random_state": 0, "noise": NotPrivate(1), "users": 300, "oversampling": 4}
+    options = {
+        "method": "power",
+        "random_state": 0,
+        "noise": NotPrivate(1),
+        "users": 300,
+        "power": PowerOptions(oversampling=4),
+    }
     found, expected = (
-        decompose(rows, 3, Interaction(6), BUDGET, **options, catalogue=None) for rows in (GpuRows(ratings), ratings)
+        decompose(rows, 3, unit=Interaction(6), budget=BUDGET, **options, catalogue=None)
+        for rows in (GpuRows(ratings), ratings)
     )
     # Products have the same bits; the last bits of a QR, which is public, may differ.
     np.testing.assert_allclose(found.components, expected.components, atol=1e-4)
@@ -118,13 +125,13 @@ def test_a_basis_is_that_of_the_cpu(ratings):
     ("start", "oversampling", "momentum"), [("flat", 0, 0.0), ("gaussian", 3, 0.5), ("flat", 4, 0.0), ("flat", 77, 0.0)]
 )
 def test_every_way_through_the_loop(ratings, start, oversampling, momentum):
-    options = {"unit": Interaction(6), "budget": Budget(1e4, 1e-6), "iterations": 3, "start": start}
+    options = {"unit": Interaction(6), "budget": Budget(1e4, 1e-6)}
     ratings = ratings[6:106]  # the interpreter is slow
     options["random_state"] = 1  # three columns and three iterations do not find the basis from everywhere
-    result = power_method(GpuRows(ratings), 3, **options, oversampling=oversampling, momentum=momentum)
+    result = power_method(GpuRows(ratings), 3, **options, options=PowerOptions(3, oversampling, start, momentum))
     assert result.private
     np.testing.assert_allclose(result.components.T @ result.components, np.eye(3), atol=1e-9)
-    exact = power_method(ratings, 3, **{**options, "iterations": 8}, oversampling=12)
+    exact = power_method(ratings, 3, **{**options, "iterations": 8}, options=PowerOptions(oversampling=12))
     # The three tastes of the data: what is left of the exact basis in the one that was found.
     assert np.linalg.norm(exact.components.T @ result.components) ** 2 > 2.8
 
@@ -261,4 +268,4 @@ def test_a_product_that_fails_costs_nothing(ratings, monkeypatch):
 
 def test_real_rows_are_refused(ratings):
     with pytest.raises(TypeError, match="0/1 data"):
-        decompose(GpuRows(ratings), 3, BoundedRows(1.0), BUDGET)
+        decompose(GpuRows(ratings), 3, unit=BoundedRows(1.0), budget=BUDGET)

@@ -16,6 +16,7 @@ from dpspectral import (
     NotPrivate,
     Party,
     Peers,
+    PowerOptions,
     PrivateCatalogue,
     SecureSum,
     User,
@@ -62,14 +63,14 @@ def test_some_columns_have_the_bits_of_memory(store, ratings, rng):
 @pytest.mark.parametrize("unit", [Interaction(), Interaction(6), User(4)])
 def test_a_basis_from_disk_is_the_basis_from_memory(store, ratings, unit):
     options = {"method": "power", "random_state": 0, "noise": NotPrivate(1), "users": 300}
-    found, expected = (decompose(rows, 4, unit, BUDGET, **options) for rows in (store, ratings))
+    found, expected = (decompose(rows, 4, unit=unit, budget=BUDGET, **options) for rows in (store, ratings))
     assert np.array_equal(found.components, expected.components)
     assert np.array_equal(found.eigenvalues, expected.eigenvalues)
 
 
 @pytest.mark.statistical
 def test_the_dense_release_from_disk_holds_the_noise_it_should(store, ratings):
-    result = decompose(store, 4, UNIT, BUDGET, method="dense", catalogue=None)
+    result = decompose(store, 4, unit=UNIT, budget=BUDGET, method="dense", catalogue=None)
     assert result.private
     (entry,) = result.ledger.entries
     query = ItemMatrix(UNIT, 80)
@@ -84,7 +85,7 @@ def test_the_dense_release_from_disk_holds_the_noise_it_should(store, ratings):
 
 def test_a_party_may_hold_a_store(tmp_path, ratings):
     parties = [Party(Store.write(tmp_path / str(k), [ratings[k::4]], 80), UNIT) for k in range(4)]
-    result = decompose(Peers(parties), 3, UNIT, BUDGET, iterations=1, catalogue=None)
+    result = decompose(Peers(parties), 3, unit=UNIT, budget=BUDGET, power=PowerOptions(iterations=1), catalogue=None)
     assert result.components.shape == (80, 3)
 
 
@@ -133,7 +134,7 @@ def test_what_is_no_store_or_damaged_is_refused(store, tmp_path, ratings):
     with pytest.raises(ValueError, match="exists already"):
         Store.write(store.folder, [ratings], 80)
     with pytest.raises(TypeError, match=r"goes with Interaction"):
-        decompose(store, 3, BoundedRows(1.0), BUDGET)
+        decompose(store, 3, unit=BoundedRows(1.0), budget=BUDGET)
     with pytest.raises(ValueError, match="0/1 data"):
         Store.write(tmp_path / "counts", [sp.csr_array(2 * ratings.astype(int))], 80)
     with pytest.raises(ValueError, match="not 81"):
@@ -151,14 +152,14 @@ def test_what_is_no_store_or_damaged_is_refused(store, tmp_path, ratings):
     ):
         items.write_bytes(damage)
         with pytest.raises(ValueError, match="damaged"):
-            decompose(Store.open(store.folder), 3, UNIT, BUDGET)
+            decompose(Store.open(store.folder), 3, unit=UNIT, budget=BUDGET)
     items.write_bytes(content)
     degrees = store.folder / "degrees.i4"
     numbers = np.fromfile(degrees, dtype="<i4")
     numbers[-1], numbers[-2] = numbers[-1] + 5, numbers[-2]
     degrees.write_bytes(numbers.tobytes())
     with pytest.raises(ValueError, match="damaged"):
-        decompose(Store.open(store.folder), 3, UNIT, BUDGET)
+        decompose(Store.open(store.folder), 3, unit=UNIT, budget=BUDGET)
     (store.folder / "store.json").write_text(json.dumps({"format": 9}))
     with pytest.raises(ValueError, match="format 9"):
         Store.open(store.folder)
@@ -168,9 +169,11 @@ def test_the_number_of_users_of_a_list_of_pairs_is_not_public(tmp_path, ratings)
     """An open floor needs it; from a list of pairs it is released with noise, like everything else."""
     pairs = ratings.tocoo()
     store = Store.from_pairs(tmp_path / "store", [(pairs.row, pairs.col)], 80)
-    counted = decompose(store, 3, Interaction(), BUDGET, method="power")
+    counted = decompose(store, 3, unit=Interaction(), budget=BUDGET, method="power")
     assert any("number of users" in entry.what for entry in counted.ledger.entries)
-    rows = decompose(Store.write(tmp_path / "rows", [ratings], 80), 3, Interaction(), BUDGET, method="power")
+    rows = decompose(
+        Store.write(tmp_path / "rows", [ratings], 80), 3, unit=Interaction(), budget=BUDGET, method="power"
+    )
     assert not any("number of users" in entry.what for entry in rows.ledger.entries)
 
 
@@ -218,7 +221,7 @@ def test_a_store_is_checked_once_for_a_call_and_whole(tmp_path, ratings, monkeyp
     found = []
     original = Store.enforced
     monkeypatch.setattr(Store, "enforced", lambda self, unit: found.append(unit) or original(self, unit))
-    decompose(store, 3, Interaction(), BUDGET, method="power")
+    decompose(store, 3, unit=Interaction(), budget=BUDGET, method="power")
     assert found == [Interaction()]
     items = store.folder / "items.i4"
     items.write_bytes(np.int32(-3).tobytes() + items.read_bytes()[4:])

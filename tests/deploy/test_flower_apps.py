@@ -100,7 +100,7 @@ def in_process(ratings):
 
     source = SecureSum([Seeded(k) for k in range(PARTIES)], drop_tolerance=1, users=1000)
     options = {"random_state": 0, "catalogue": None, "iterations": 2, "oversampling": 4}
-    return decompose(source, 3, Interaction(6), Budget(5, 1e-6), **options).components
+    return decompose(source, 3, unit=Interaction(6), budget=Budget(5, 1e-6), **options).components
 
 
 def entries(folder):

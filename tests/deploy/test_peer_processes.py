@@ -40,8 +40,8 @@ from dpspectral.deploy.zeromq.config import Config
 from dpspectral.deploy.zeromq.run import Background
 from dpspectral.deploy.zeromq.transport import Address, Transport, make_keys, read_key
 from dpspectral.methods import result as result_module
+from dpspectral.privacy.entries import Release
 from dpspectral.privacy.ledger_file import LedgerFile
-from dpspectral.privacy.release import Release
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.peers.peer import Peer
 from dpspectral.protocols.peers.peer_frames import RUN_BYTES, Frame, Kind
@@ -591,7 +591,7 @@ def test_a_disk_without_room_ends_it_before_anybody_is_talked_to(files, monkeypa
 def test_a_basis_that_a_peer_cannot_write_is_kept_elsewhere(files, monkeypatch, tmp_path):
     """The sums are over and charged; only this peer's disk is full."""
     result = decompose(
-        np.eye(ITEMS, dtype=bool), 2, Interaction(1), Budget(1, 1e-6), catalogue=None, noise=NotPrivate(0)
+        np.eye(ITEMS, dtype=bool), 2, unit=Interaction(1), budget=Budget(1, 1e-6), catalogue=None, noise=NotPrivate(0)
     )
 
     def full(path, fill):

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from flower_tls import BUDGET, ITEMS, RANK, UNIT, Seeded, app, deployed, party_files
 
-from dpspectral import SecureSum, decompose
+from dpspectral import PowerOptions, SecureSum, decompose
 from dpspectral.data.synthetic import tastes
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 
@@ -64,7 +64,13 @@ def in_process(R: sp.csr_array, victim: int, place: int, lost: bool) -> np.ndarr
 
     source = SecureSum(holders, collusion=1, drop_tolerance=1, users=100_000, network=network)
     return decompose(
-        source, RANK, UNIT, BUDGET, random_state=0, catalogue=None, iterations=2, oversampling=8
+        source,
+        RANK,
+        unit=UNIT,
+        budget=BUDGET,
+        random_state=0,
+        catalogue=None,
+        power=PowerOptions(iterations=2, oversampling=8),
     ).components
 
 

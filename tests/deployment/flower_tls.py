@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum, decompose
+from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PowerOptions, SecureSum, decompose
 from dpspectral.data.synthetic import tastes
 
 BIN = Path(sys.executable).parent
@@ -238,7 +238,13 @@ def in_process(R: sp.csr_array, parties: int) -> np.ndarray:
     holders = [Seeded(R[edges[k] : edges[k + 1]], k) for k in range(parties)]
     source = SecureSum(holders, collusion=1, drop_tolerance=1, users=100_000)
     return decompose(
-        source, RANK, UNIT, BUDGET, random_state=0, catalogue=None, iterations=2, oversampling=8
+        source,
+        RANK,
+        unit=UNIT,
+        budget=BUDGET,
+        random_state=0,
+        catalogue=None,
+        power=PowerOptions(iterations=2, oversampling=8),
     ).components
 
 

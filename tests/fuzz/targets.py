@@ -40,9 +40,9 @@ from dpspectral.data.tables import DataError, read_catalogue
 from dpspectral.deploy.flower.policy import Policy, PolicyError
 from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
 from dpspectral.deploy.zeromq.config import Config, ConfigError
+from dpspectral.privacy.entries import Release
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
-from dpspectral.privacy.release import Release
 from dpspectral.protocols.common import encoding
 from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.journal import Entry, Journal

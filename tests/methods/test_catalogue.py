@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from dpspectral import BoundedRows, Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, User
+from dpspectral import BoundedRows, Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, PowerOptions, User
 from dpspectral.linalg import operators
 from dpspectral.linalg.operators import BinaryGram
 from dpspectral.methods import catalogue, dense
@@ -19,7 +19,7 @@ from dpspectral.methods.dense import dense_release
 from dpspectral.methods.floor import Degrees, choose_floor
 from dpspectral.methods.power import power_method
 from dpspectral.privacy.ledger import Release
-from dpspectral.release import symmetric_noise
+from dpspectral.release import item_matrix
 from dpspectral.release.source import Curator
 
 BUDGET = Budget(2, 1e-6)
@@ -33,7 +33,7 @@ UNITS = [
 CALLS = {
     "power": power_method,
     "dense": dense_release,
-    "decompose": lambda data, rank, *, unit, budget, **more: decompose(data, rank, unit, budget, **more),
+    "decompose": lambda data, rank, *, unit, budget, **more: decompose(data, rank, unit=unit, budget=budget, **more),
 }
 
 units = pytest.mark.parametrize("unit", UNITS, ids=repr)
@@ -209,7 +209,8 @@ def test_without_noise_a_catalogue_is_the_same_as_slicing_by_hand(ratings, unit)
     kept = whole.catalogue.chosen
     part = dense_release(ratings[:, kept], 3, unit=unit, budget=BUDGET, noise=silent, random_state=1)
     np.testing.assert_allclose(whole.components[kept], part.components, atol=1e-6)
-    options = {"unit": unit, "budget": BUDGET, "noise": silent, "random_state": 1, "start": "flat", "oversampling": 2}
+    options = {"unit": unit, "budget": BUDGET, "noise": silent, "random_state": 1}
+    options["options"] = PowerOptions(start="flat", oversampling=2)
     whole = power_method(ratings, 3, catalogue=config, **options)
     assert np.array_equal(whole.catalogue.chosen, kept)
     assert np.array_equal(whole.components[kept], power_method(ratings[:, kept], 3, **options).components)
@@ -302,13 +303,13 @@ def test_floor_falls_to_one_as_the_budget_grows(unit):
 
 @pytest.mark.parametrize("unit", [Interaction(7), User(2)], ids=repr)
 def test_a_given_floor_is_kept(ratings, unit):
-    found = decompose(ratings, 3, unit, BUDGET, noise=NotPrivate(0), catalogue=PrivateCatalogue())
+    found = decompose(ratings, 3, unit=unit, budget=BUDGET, noise=NotPrivate(0), catalogue=PrivateCatalogue())
     assert found.catalogue.floor == unit.floor
     assert f"f = {unit.floor}" in found.unit
 
 
 def test_result_tells_what_was_chosen_and_saves_it(ratings, tmp_path):
-    found = decompose(ratings, 3, Interaction(), BUDGET, noise=NotPrivate(0))
+    found = decompose(ratings, 3, unit=Interaction(), budget=BUDGET, noise=NotPrivate(0))
     summary = found.summary()
     assert summary["chosen_items"] == len(found.catalogue.chosen)
     assert summary["floor"] == found.catalogue.floor
@@ -375,8 +376,8 @@ def test_two_runs_share_a_ledger_that_holds_both(ratings, call):
         ({"catalogue": PrivateCatalogue}, TypeError, "PrivateCatalogue"),
         ({"catalogue": PrivateCatalogue(items=2)}, ValueError, "between rank=3 and 80"),
         ({"catalogue": PrivateCatalogue(items=81)}, ValueError, "between rank=3 and 80"),
-        ({"rank": 81}, ValueError, "rank must be between 1 and 80"),
-        ({"rank": 0}, ValueError, "rank must be between 1 and 80"),
+        ({"rank": 81}, ValueError, r"rank must be (between 1 and 80|at least 1)"),
+        ({"rank": 0}, ValueError, r"rank must be (between 1 and 80|at least 1)"),
         ({"random_state": -1}, ValueError, "random_state"),
         ({"threads": 0}, ValueError, "threads"),
         ({"budget": 1.0}, TypeError, "budget must be"),
@@ -406,7 +407,9 @@ def test_progress_that_cannot_be_called_is_refused_at_once(ratings, method):
 
 
 def test_any_whole_number_is_a_rank(ratings):
-    one, two = (decompose(ratings, rank, User(), BUDGET, noise=NotPrivate(0)).reason for rank in (20, np.int64(20)))
+    one, two = (
+        decompose(ratings, rank, unit=User(), budget=BUDGET, noise=NotPrivate(0)).reason for rank in (20, np.int64(20))
+    )
     assert one == two
 
 
@@ -475,7 +478,7 @@ def games(monkeypatch, row, unit, floor, scale, seeds):
 
     config = PrivateCatalogue(0.1, items=3, minimum=1e-9)
     with monkeypatch.context() as patch:
-        for module in (operators, symmetric_noise):
+        for module in (operators, item_matrix):
             patch.setattr(module, "ThreadPoolExecutor", Inline)
         patch.setattr(catalogue, "choose_floor", attackers_floor)
         patch.setattr(dense, "leading_eigenpairs", no_solver)

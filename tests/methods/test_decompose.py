@@ -11,6 +11,7 @@ from dpspectral import (
     Interaction,
     Ledger,
     NotPrivate,
+    PowerOptions,
     PrivateCatalogue,
     SymmetricUpdate,
     User,
@@ -19,6 +20,7 @@ from dpspectral import (
     power_method,
 )
 from dpspectral.data.synthetic import tastes
+from dpspectral.protocols.simulated import SimulatedSum
 from dpspectral.release.source import Curator
 from dpspectral.studies.metrics import exact_basis, relative_error
 
@@ -31,7 +33,7 @@ def R():  # noqa: N802 (the matrix)
 
 
 def test_interactions_get_a_catalogue_a_floor_and_a_dense_release(R):
-    result = decompose(R, 4, Interaction(), BUDGET)
+    result = decompose(R, 4, unit=Interaction(), budget=BUDGET)
     assert result.private
     assert result.facts.method == "dense"
     assert result.catalogue.floor >= 1
@@ -50,12 +52,16 @@ def test_declared_users_make_the_number_of_rows_irrelevant(R, method):
     """Removing a user's only interaction removes a row where rows are made from interactions."""
     longer = sp.vstack([R, sp.csr_array((700, 300), dtype=bool)], format="csr")
     one, two = (
-        decompose(data, 4, Interaction(), BUDGET, method=method, users=3000, random_state=0, noise=NotPrivate(3))
+        decompose(
+            data, 4, unit=Interaction(), budget=BUDGET, method=method, users=3000, random_state=0, noise=NotPrivate(3)
+        )
         for data in (R, longer)
     )
     assert one.catalogue.floor == two.catalogue.floor
     assert np.array_equal(one.components, two.components)
-    undeclared = decompose(longer, 4, Interaction(), BUDGET, method=method, random_state=0, noise=NotPrivate(3))
+    undeclared = decompose(
+        longer, 4, unit=Interaction(), budget=BUDGET, method=method, random_state=0, noise=NotPrivate(3)
+    )
     assert undeclared.catalogue.floor != one.catalogue.floor  # the floor does depend on what is said
 
 
@@ -65,7 +71,7 @@ def test_private_users_are_counted_with_a_part_of_the_budget(R, dense):
     longer = sp.vstack([R, sp.csr_array((700, 300), dtype=bool)], format="csr")
     first, second = (
         decompose(
-            data.toarray() if dense else data, 4, Interaction(), BUDGET, users="private", random_state=0,
+            data.toarray() if dense else data, 4, unit=Interaction(), budget=BUDGET, users="private", random_state=0,
             noise=NotPrivate(3),
         )
         for data in (R, longer)
@@ -79,16 +85,16 @@ def test_private_users_are_counted_with_a_part_of_the_budget(R, dense):
     assert "users were counted" in first.reason
     ledger = Ledger(Budget(1.9, 1e-6))
     with pytest.raises(BudgetExceededError):
-        decompose(R, 4, Interaction(), BUDGET, users="private", ledger=ledger)
+        decompose(R, 4, unit=Interaction(), budget=BUDGET, users="private", ledger=ledger)
     assert not ledger.entries
     for unit in (Interaction(5), User()):  # nothing depends on the number there
-        assert len(decompose(R, 4, unit, BUDGET, users="private").ledger.entries) == 2
+        assert len(decompose(R, 4, unit=unit, budget=BUDGET, users="private").ledger.entries) == 2
     with pytest.raises(ValueError, match="users"):
-        decompose(R, 4, Interaction(), BUDGET, users="many")
+        decompose(R, 4, unit=Interaction(), budget=BUDGET, users="many")
 
 
 def test_reason_is_one_paragraph_and_part_of_the_summary(R):
-    result = decompose(R, 4, User(), BUDGET, method="power")
+    result = decompose(R, 4, unit=User(), budget=BUDGET, method="power")
     assert "\n" not in result.reason
     assert result.summary()["reason"] == result.reason
     assert "iteration(s)" in result.reason
@@ -96,52 +102,58 @@ def test_reason_is_one_paragraph_and_part_of_the_summary(R):
 
 @pytest.mark.parametrize("unit", [Interaction(7), User()], ids=repr)
 def test_few_items_are_all_kept(R, unit):
-    result = decompose(R[:, :12], 4, unit, BUDGET)
+    result = decompose(R[:, :12], 4, unit=unit, budget=BUDGET)
     assert result.catalogue is None
     assert len(result.ledger.entries) == 1
     assert "All 12 items" in result.reason
 
 
 def test_open_floor_with_few_items_keeps_all_of_them(R):
-    result = decompose(R[:, :12], 4, Interaction(), BUDGET)
+    result = decompose(R[:, :12], 4, unit=Interaction(), budget=BUDGET)
     assert len(result.catalogue.chosen) == 12
 
 
 def test_every_choice_can_be_overruled(R):
     result = decompose(
-        R, 4, Interaction(9), BUDGET, method="power", catalogue=PrivateCatalogue(0.2, items=50), oversampling=3,
-        iterations=4, start="flat", momentum=0.5,
-    )  # fmt: skip
+        R,
+        4,
+        unit=Interaction(9),
+        budget=BUDGET,
+        method="power",
+        catalogue=PrivateCatalogue(0.2, items=50),
+        power=PowerOptions(oversampling=3, iterations=4, start="flat", momentum=0.5),
+    )
     assert (result.facts.columns, result.facts.iterations, result.facts.start) == (7, 4, "flat")
     assert len(result.catalogue.chosen) == 50
     assert result.catalogue.floor == 9
-    assert decompose(R, 4, Interaction(9), BUDGET, catalogue=None).catalogue is None
-    assert decompose(R, 4, Interaction(9), BUDGET, iterations=2).facts.method == "power"
+    assert decompose(R, 4, unit=Interaction(9), budget=BUDGET, catalogue=None).catalogue is None
+    assert decompose(R, 4, unit=Interaction(9), budget=BUDGET, power=PowerOptions(iterations=2)).facts.method == "power"
 
 
 def test_same_noise_gives_what_the_methods_themselves_give(R):
     options = {"noise": NotPrivate(3), "random_state": 1}
     for method, run in (("dense", dense_release), ("power", power_method)):
-        ours = decompose(R, 4, Interaction(), BUDGET, method=method, **options)
+        ours = decompose(R, 4, unit=Interaction(), budget=BUDGET, method=method, **options)
         direct = run(R, 4, unit=Interaction(), budget=BUDGET, catalogue=PrivateCatalogue(0.05), **options)
         assert np.array_equal(ours.components, direct.components)
 
 
 def test_other_units_and_sources_go_to_the_power_method(R, rng):
     X = rng.normal(size=(200, 12))
-    result = decompose(X, 2, BoundedRows(3.0), BUDGET)
+    result = decompose(X, 2, unit=BoundedRows(3.0), budget=BUDGET)
     assert result.facts.method == "power"
     assert result.catalogue is None
-    assert decompose(np.eye(12), 2, SymmetricUpdate(), BUDGET).facts.method == "power"
+    assert decompose(np.eye(12), 2, unit=SymmetricUpdate(), budget=BUDGET).facts.method == "power"
     unit = Interaction(5)
-    assert decompose(Curator(R, unit), 2, unit, BUDGET).facts.method == "power"
+    assert decompose(SimulatedSum(R, unit, parties=5), 2, unit=unit, budget=BUDGET).facts.method == "power"
+    assert decompose(Curator(R, unit), 2, unit=unit, budget=BUDGET).facts.method == "dense"  # one holder
 
 
 def test_large_catalogue_without_choice_of_items_iterates(R):
     import scipy.sparse as sp
 
     wide = sp.csr_array((np.ones(4, bool), ([0, 1, 2, 3], [5, 5, 19_000, 7])), shape=(10, 20_000))
-    result = decompose(wide, 1, User(), BUDGET, catalogue=None)
+    result = decompose(wide, 1, unit=User(), budget=BUDGET, catalogue=None)
     assert result.facts.method == "power"
     assert "does not fit" in result.reason
 
@@ -172,7 +184,7 @@ def test_bad_input_is_refused_before_anything_is_charged(R, options, match):
 def test_shared_ledger_that_is_too_small_refuses_whole(R):
     ledger = Ledger(Budget(1, 1e-6))
     with pytest.raises(BudgetExceededError):
-        decompose(R, 4, Interaction(), BUDGET, ledger=ledger)
+        decompose(R, 4, unit=Interaction(), budget=BUDGET, ledger=ledger)
     assert not ledger.entries
 
 
@@ -184,15 +196,14 @@ def test_automatic_choices_beat_a_fixed_floor_on_synthetic_data():
     def error(run):
         return np.mean([relative_error(data, truth, run(seed).components) for seed in range(3)])
 
-    ours = error(lambda s: decompose(data, 8, Interaction(), BUDGET, noise=NotPrivate(s), random_state=s))
+    ours = error(lambda s: decompose(data, 8, unit=Interaction(), budget=BUDGET, noise=NotPrivate(s), random_state=s))
     fixed = error(
         lambda s: power_method(
             data,
             8,
             unit=Interaction(20),
             budget=BUDGET,
-            iterations=3,
-            oversampling=24,
+            options=PowerOptions(iterations=3, oversampling=24),
             noise=NotPrivate(s),
             random_state=s,
         )
@@ -202,6 +213,6 @@ def test_automatic_choices_beat_a_fixed_floor_on_synthetic_data():
 
 def test_progress_names_what_is_being_done(R):
     seen = []
-    decompose(R, 4, Interaction(), BUDGET, progress=lambda text, part: seen.append((text, part)))
+    decompose(R, 4, unit=Interaction(), budget=BUDGET, progress=lambda text, part: seen.append((text, part)))
     assert seen
     assert all(isinstance(text, str) and 0 <= part <= 1 for text, part in seen)

@@ -24,8 +24,8 @@ from dpspectral.methods.dense import _debiased
 from dpspectral.methods.power import plain_power_method
 from dpspectral.privacy.noise import KeyedNoise, SecureNoise
 from dpspectral.release import item_matrix
+from dpspectral.release.item_matrix import SymmetricNoise, row_norm_bound
 from dpspectral.release.source import Curator
-from dpspectral.release.symmetric_noise import SymmetricNoise, row_norm_bound
 from dpspectral.studies.metrics import exact_basis, relative_error
 
 BUDGET = Budget(2, 1e-6)

@@ -15,6 +15,7 @@ from dpspectral import (
     Interaction,
     Ledger,
     NotPrivate,
+    PowerOptions,
     SymmetricUpdate,
     User,
     power_method,
@@ -79,9 +80,14 @@ def test_integer_path_on_a_fine_grid_equals_the_transcription(ratings, weighting
     recorded = Recorded(3)
     unit = Interaction(5, weighting)
     result = power_method(
-        ratings, 6, unit=unit, budget=BUDGET, iterations=3, oversampling=0, start="flat", random_state=1,
-        noise=recorded, extra_bits=14,
-    )  # fmt: skip
+        ratings,
+        6,
+        unit=unit,
+        budget=BUDGET,
+        options=PowerOptions(iterations=3, oversampling=0, start="flat", extra_bits=14),
+        random_state=1,
+        noise=recorded,
+    )
     steps = [entry.step for entry in result.ledger.entries]
     noise = [step * drawn for step, (_, drawn) in zip(steps, recorded.given, strict=True)]
     weight = {"sqrt": lambda d: 1 / math.sqrt(d * max(d, 5)), "plain": lambda d: 1 / max(d, 5)}[weighting]
@@ -90,7 +96,15 @@ def test_integer_path_on_a_fine_grid_equals_the_transcription(ratings, weighting
 
 
 def test_default_grid_costs_little_accuracy(ratings):
-    fine = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, random_state=1, noise=SILENT, extra_bits=14)
+    fine = power_method(
+        ratings,
+        3,
+        unit=Interaction(5),
+        budget=BUDGET,
+        random_state=1,
+        noise=SILENT,
+        options=PowerOptions(extra_bits=14),
+    )
     usual = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, random_state=1, noise=SILENT)
     assert sine(fine.components, usual.components) < 1e-3
     for a, b in zip(fine.ledger.entries, usual.ledger.entries, strict=True):
@@ -108,7 +122,9 @@ def test_noise_of_every_iteration_is_calibrated_to_the_matrix_it_multiplies(rati
 
     monkeypatch.setattr(BinaryGram, "product", spy)
     unit, recorded = Interaction(5), Recorded(1)
-    result = power_method(ratings, 4, unit=unit, budget=BUDGET, iterations=4, noise=recorded, random_state=0)
+    result = power_method(
+        ratings, 4, unit=unit, budget=BUDGET, options=PowerOptions(iterations=4), noise=recorded, random_state=0
+    )
     assert len(multiplied) == len(recorded.given) == len(result.ledger.entries) == 4
     for X, (sigma, _), entry in zip(multiplied, recorded.given, result.ledger.entries, strict=True):
         rounding = unit.rounding(Iterate(X * 2.0**-20))
@@ -157,7 +173,7 @@ def test_seeded_runs_are_reproducible(ratings):
 
 
 def test_whole_budget_is_spent_and_no_more(ratings):
-    result = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, iterations=5)
+    result = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, options=PowerOptions(iterations=5))
     assert result.ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
     assert result.ledger.epsilon() == pytest.approx(2, rel=1e-6)
     assert result.facts.own_budget
@@ -165,7 +181,7 @@ def test_whole_budget_is_spent_and_no_more(ratings):
 
 def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(ratings):
     ledger = Ledger(Budget(2.2, 1e-6))
-    power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, iterations=3)
+    power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, options=PowerOptions(iterations=3))
     recorded = Recorded(0)
     with pytest.raises(BudgetExceededError):
         power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=recorded)
@@ -178,7 +194,9 @@ def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(rat
 def test_run_that_fits_only_in_part_is_refused_whole(ratings):
     ledger, recorded = Ledger(Budget(1, 1e-6)), Recorded(0)
     with pytest.raises(BudgetExceededError):
-        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, iterations=9, noise=recorded)
+        power_method(
+            ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, options=PowerOptions(iterations=9), noise=recorded
+        )
     assert not ledger.entries
     assert not recorded.given
 
@@ -214,25 +232,39 @@ def test_progress_does_not_tell_how_many_rows_there_are(rows):
     seen = []
     unit = BoundedRows(norm=1.0)
     data = np.random.default_rng(0).normal(size=(rows, 6))
-    power_method(data, 2, unit=unit, budget=BUDGET, iterations=1, progress=lambda _, part: seen.append(part))
+    power_method(
+        data,
+        2,
+        unit=unit,
+        budget=BUDGET,
+        options=PowerOptions(iterations=1),
+        progress=lambda _, part: seen.append(part),
+    )
     assert sorted(set(seen)) == [step / 20 for step in range(1, 21)]
 
 
 def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
     seen = []
     power_method(
-        ratings, 2, unit=User(), budget=BUDGET, iterations=3, progress=lambda number, part: seen.append((number, part))
+        ratings,
+        2,
+        unit=User(),
+        budget=BUDGET,
+        options=PowerOptions(iterations=3),
+        progress=lambda text, part: seen.append((text, part)),
     )
-    assert {number for number, _ in seen} == {1, 2, 3}
-    assert seen[-1] == (3, 1.0)
+    assert {text for text, _ in seen} == {f"iteration {number} of 3" for number in (1, 2, 3)}
+    assert seen[-1] == ("iteration 3 of 3", 1.0)
 
-    def stop(number, part):
-        if number == 2:
+    def stop(text, part):
+        if text == "iteration 2 of 3":
             raise KeyboardInterrupt
 
     ledger = Ledger(BUDGET)
     with pytest.raises(KeyboardInterrupt):
-        power_method(ratings, 2, unit=User(), budget=BUDGET, ledger=ledger, iterations=3, progress=stop)
+        power_method(
+            ratings, 2, unit=User(), budget=BUDGET, ledger=ledger, options=PowerOptions(iterations=3), progress=stop
+        )
     assert len(ledger.entries) == 1
 
 
@@ -241,7 +273,9 @@ def test_components_and_eigenvalues_without_noise_are_those_of_the_matrix(rating
     degree = R.sum(axis=1)
     weight = np.where(degree > 0, 1 / np.maximum(degree, 1), 0)
     values, vectors = np.linalg.eigh(R.T @ (weight[:, None] * R))
-    result = power_method(ratings, 3, unit=User(), budget=BUDGET, iterations=30, noise=SILENT, oversampling=20)
+    result = power_method(
+        ratings, 3, unit=User(), budget=BUDGET, options=PowerOptions(iterations=30, oversampling=20), noise=SILENT
+    )
     assert sine(result.components, vectors[:, ::-1][:, :3]) < 1e-3
     np.testing.assert_allclose(result.components.T @ result.components, np.eye(3), atol=1e-10)
     plain = plain_power_method(ratings, 3, unit=User(), iterations=40, oversampling=20)[1]
@@ -254,7 +288,9 @@ def test_eigenvalues_of_a_noisy_run_are_near_the_truth():
         rng.random((20000, 60)) < np.where(np.arange(60) % 2 == rng.integers(2, size=(20000, 1)), 0.4, 0.1)
     )
     truth = plain_power_method(R, 2, unit=Interaction(10), iterations=30)[1]
-    found = power_method(R, 2, unit=Interaction(10), budget=Budget(1, 1e-8), noise=NotPrivate(0), iterations=4)
+    found = power_method(
+        R, 2, unit=Interaction(10), budget=Budget(1, 1e-8), noise=NotPrivate(0), options=PowerOptions(iterations=4)
+    )
     np.testing.assert_allclose(found.eigenvalues, truth, rtol=0.02)
 
 
@@ -263,7 +299,7 @@ def test_real_rows_give_the_clipped_scatter_matrix(rng, unit):
     data = rng.normal(size=(400, 15)) * np.linspace(1, 0.1, 15)
     clipped = data * np.minimum(1, 2.0 / np.linalg.norm(data, axis=1))[:, None]
     vectors = np.linalg.eigh(clipped.T @ clipped)[1]
-    result = power_method(data, 2, unit=unit, budget=BUDGET, iterations=40, noise=SILENT)
+    result = power_method(data, 2, unit=unit, budget=BUDGET, options=PowerOptions(iterations=40), noise=SILENT)
     assert sine(result.components, vectors[:, ::-1][:, :2]) < 1e-2
 
 
@@ -281,10 +317,8 @@ def test_float_path_agrees_with_the_integer_path_for_every_unit(rng, unit, form)
         unit=unit,
         budget=BUDGET,
         random_state=0,
-        iterations=3,
-        oversampling=0,
+        options=PowerOptions(iterations=3, oversampling=0, extra_bits=6),
         noise=SILENT,
-        extra_bits=6,
     )
     plain, _ = plain_power_method(form(data), 3, unit=unit, random_state=0, oversampling=0)
     assert sine(exact.components, plain) < 3e-4
@@ -294,13 +328,15 @@ def test_symmetric_matrix_is_decomposed_as_it_is(rng):
     A = rng.integers(-20, 20, size=(25, 25))
     A = A @ A.T
     vectors = np.linalg.eigh(A)[1]
-    result = power_method(A, 2, unit=SymmetricUpdate(grid=1.0), budget=BUDGET, iterations=60, noise=SILENT)
+    result = power_method(
+        A, 2, unit=SymmetricUpdate(grid=1.0), budget=BUDGET, options=PowerOptions(iterations=60), noise=SILENT
+    )
     assert sine(result.components, vectors[:, ::-1][:, :2]) < 1e-3
 
 
 @pytest.mark.parametrize("start", ["flat", "gaussian"])
 def test_all_columns_and_rank_n_work(ratings, start):
-    result = power_method(ratings, 80, unit=Interaction(5), budget=BUDGET, start=start)
+    result = power_method(ratings, 80, unit=Interaction(5), budget=BUDGET, options=PowerOptions(start=start))
     assert result.components.shape == (80, 80)
     assert result.facts.columns == 80
 
@@ -334,7 +370,7 @@ def test_saved_file_holds_released_values_only(ratings, tmp_path):
 def test_numpy_numbers_are_taken_as_plain_ones(ratings, tmp_path):
     unit = Interaction(np.int64(7))
     assert unit == Interaction(7)
-    result = power_method(ratings, np.int64(2), unit=unit, budget=BUDGET, iterations=np.int32(2))
+    result = power_method(ratings, np.int64(2), unit=unit, budget=BUDGET, options=PowerOptions(iterations=np.int32(2)))
     result.save(tmp_path / "basis.npz")
     assert SymmetricUpdate(size=1).relation == SymmetricUpdate(size=np.float64(1)).relation
 
@@ -403,14 +439,17 @@ def test_bad_data_is_named_before_any_release(ratings, unit, change, message):
         ({"random_state": -1}, "random_state"),
         ({"extra_bits": 99}, "extra_bits"),
         ({"threads": 0}, "threads"),
+        ({"momentum": 1.0}, "momentum"),
         ({"progress": 3}, "progress"),
     ],
 )
 def test_bad_arguments_are_named_before_any_release(ratings, arguments, message):
     ledger = Ledger(BUDGET)
-    call = {"rank": 2, "unit": User(), "budget": BUDGET, "ledger": ledger, **arguments}
+    given = {name: arguments[name] for name in arguments if name in PowerOptions.__dataclass_fields__}
+    rest = {name: arguments[name] for name in arguments if name not in given}
+    call = {"rank": 2, "unit": User(), "budget": BUDGET, "ledger": ledger, **rest}
     with pytest.raises((ValueError, TypeError), match=message):
-        power_method(ratings, call.pop("rank"), **call)
+        power_method(ratings, call.pop("rank"), **call, options=PowerOptions(**given))
     assert not ledger.entries
 
 
@@ -431,7 +470,7 @@ def test_a_source_can_be_passed_instead_of_data(ratings):
 
 def test_columns_and_iterations_left_open_follow_from_public_facts(ratings):
     def settings(n, **options):
-        result = power_method(ratings[:, :n], 2, unit=Interaction(5), budget=BUDGET, **options)
+        result = power_method(ratings[:, :n], 2, unit=Interaction(5), budget=BUDGET, options=PowerOptions(**options))
         return result.facts.columns, result.facts.iterations
 
     assert settings(80) == (32, 2)
@@ -447,7 +486,9 @@ def test_one_product_with_all_columns_is_the_symmetrised_matrix(ratings):
     """p = n: eigenpairs of sym(Y Xᵀ), which is what a dense release of the same noise would give."""
     recorded = Recorded(4)
     n, R = 20, ratings[:, :20]
-    result = power_method(R, 3, unit=Interaction(5), budget=BUDGET, random_state=2, noise=recorded, extra_bits=14)
+    result = power_method(
+        R, 3, unit=Interaction(5), budget=BUDGET, random_state=2, noise=recorded, options=PowerOptions(extra_bits=14)
+    )
     ((sigma, drawn),) = recorded.given
     assert sigma == result.ledger.entries[0].sigma
     rows = R.toarray().astype(float)
@@ -489,9 +530,14 @@ def test_ritz_estimates_eigenvalues_through_noise(rng):
 def test_momentum_is_post_processing_and_changes_later_iterates_only(ratings):
     def run(momentum, iterations):
         return power_method(
-            ratings, 3, unit=Interaction(5), budget=BUDGET, iterations=iterations, oversampling=3, random_state=0,
-            momentum=momentum, noise=NotPrivate(0),
-        )  # fmt: skip
+            ratings,
+            3,
+            unit=Interaction(5),
+            budget=BUDGET,
+            options=PowerOptions(iterations=iterations, oversampling=3, momentum=momentum),
+            random_state=0,
+            noise=NotPrivate(0),
+        )
 
     assert np.array_equal(run(0.0, 2).components, run(0.9, 2).components)
     plain, turned = run(0.0, 4), run(0.9, 4)
@@ -512,9 +558,14 @@ def test_momentum_speeds_up_convergence_without_noise(rng):
 
     def angle(momentum):
         found = power_method(
-            A, 2, unit=SymmetricUpdate("frobenius", grid=2.0**-20), budget=Budget(1e6, 1e-6), iterations=20,
-            oversampling=0, random_state=1, momentum=momentum, noise=SILENT,
-        )  # fmt: skip
+            A,
+            2,
+            unit=SymmetricUpdate("frobenius", grid=2.0**-20),
+            budget=Budget(1e6, 1e-6),
+            options=PowerOptions(iterations=20, oversampling=0, momentum=momentum),
+            random_state=1,
+            noise=SILENT,
+        )
         return sine(found.components, Q[:, :2])
 
     assert angle(0.9) < 0.8 * angle(0.0)

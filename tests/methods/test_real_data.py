@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import eigsh, svds
 
-from dpspectral import Budget, Interaction, NotPrivate, PrivateRecommender, User, decompose, power_method
+from dpspectral import Budget, Interaction, NotPrivate, PowerOptions, PrivateRecommender, User, decompose, power_method
 from dpspectral.data.split import load_split, load_train, train_part
 from dpspectral.methods.plan import plan, stand_in
 from dpspectral.models.filters import ExactFilters, gf_cf
@@ -49,7 +49,13 @@ def test_ours_and_the_paper_on_ml1m_at_epsilon_5(ml1m, truth):
 
     def ours(unit):
         return lambda seed: power_method(
-            ml1m, RANK, unit=unit, budget=budget, oversampling=96, random_state=seed, noise=NotPrivate(seed)
+            ml1m,
+            RANK,
+            unit=unit,
+            budget=budget,
+            options=PowerOptions(oversampling=96),
+            random_state=seed,
+            noise=NotPrivate(seed),
         )
 
     plain = mean_error(ml1m, truth, ours(Interaction(20, "plain")))
@@ -79,7 +85,7 @@ def test_automatic_choices_on_ml1m_at_epsilon_5(ml1m, truth, unit, method, limit
         ml1m,
         truth,
         lambda seed: decompose(
-            ml1m, RANK, unit, budget, method=method, random_state=seed, noise=NotPrivate(7_000 + seed)
+            ml1m, RANK, unit=unit, budget=budget, method=method, random_state=seed, noise=NotPrivate(7_000 + seed)
         ),
     )
     assert error <= limit
@@ -95,7 +101,7 @@ def test_planned_noise_is_the_noise_of_a_run_on_ml1m(ml1m, unit, epsilon):
     options = plan(users, items, RANK, budget, unit=unit, public=stand_in(ml1m[half])).options
     planned = {option.name: option.noise_std for option in options}
     for method in ("dense", "power"):
-        result = decompose(ml1m, RANK, unit, budget, method=method, random_state=0, noise=NotPrivate(1))
+        result = decompose(ml1m, RANK, unit=unit, budget=budget, method=method, random_state=0, noise=NotPrivate(1))
         assert result.facts.noise_std == pytest.approx(planned[f"{method}, catalogue"], rel=0.05), method
 
 

@@ -1,7 +1,6 @@
 """A result: frozen facts, one file that is read back as it was, a promise for machines."""
 
 import json
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ OLD = Path(__file__).parent / "files" / "basis-0.1.0.npz"  # written by version 
 
 @pytest.fixture
 def result(ratings):
-    return decompose(ratings, 4, Interaction(), BUDGET, users=300)
+    return decompose(ratings, 4, unit=Interaction(), budget=BUDGET, users=300)
 
 
 def test_a_file_is_read_back_as_it_was(result, tmp_path):
@@ -44,7 +43,7 @@ def test_files_of_version_0_1_0_still_load(tmp_path):
 
 
 def test_a_result_does_not_change(result):
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         result.facts.reason = "another"
     other = result.with_facts(own_budget=False)
     assert (result.facts.own_budget, other.facts.own_budget) == (True, False)
@@ -63,7 +62,7 @@ def test_the_statement_is_the_promise_for_machines(result):
 def test_it_shows_itself_in_a_few_lines_and_as_a_table(result, ratings):
     assert len(repr(result).splitlines()) <= 4
     assert "epsilon=2, delta=1e-06" in repr(result)
-    seeded = decompose(ratings, 4, Interaction(5), BUDGET, noise=NotPrivate(0))
+    seeded = decompose(ratings, 4, unit=Interaction(5), budget=BUDGET, noise=NotPrivate(0))
     assert "NOT PRIVATE" in repr(seeded)
     assert "NOT PRIVATE" in seeded._repr_html_()
     odd = result.with_facts(reason="<script>")

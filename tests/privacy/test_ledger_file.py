@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, Release, power_method
+from dpspectral import Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, PowerOptions, Release, power_method
 from dpspectral.cli import main
 from dpspectral.privacy.ledger_file import LedgerFile, LedgerFileError
 
@@ -110,7 +110,15 @@ def test_the_entry_is_on_disk_before_the_noise_is_drawn(path, ratings):
             return self
 
     ledger = Ledger.create(path, BUDGET)
-    power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=Watching(0), iterations=3)
+    power_method(
+        ratings,
+        3,
+        unit=Interaction(5),
+        budget=BUDGET,
+        ledger=ledger,
+        noise=Watching(0),
+        options=PowerOptions(iterations=3),
+    )
     assert seen == [1, 2, 3]
 
 

@@ -16,6 +16,7 @@ from dpspectral import (
     NotPrivate,
     Party,
     Peers,
+    PowerOptions,
     PrivateCatalogue,
     PrivatePCA,
     Release,
@@ -90,7 +91,7 @@ def test_of_two_concurrent_runs_one_is_refused_before_it_releases_anything(ledge
         def restarted(self):
             return self
 
-    arguments = {"unit": Interaction(5), "budget": BUDGET.part(0.7), "iterations": 3}
+    arguments = {"unit": Interaction(5), "budget": BUDGET.part(0.7), "options": PowerOptions(iterations=3)}
     first = threading.Thread(
         target=lambda: outcomes.append(power_method(ratings, 2, **arguments, ledger=ledger, noise=Slow(0)))
     )
@@ -108,7 +109,9 @@ def test_of_two_concurrent_runs_one_is_refused_before_it_releases_anything(ledge
 CALLS = {
     "power": lambda data, **more: power_method(data, 2, unit=Interaction(5), budget=HALF, **more),
     "dense": lambda data, **more: dense_release(data, 2, unit=Interaction(5), budget=HALF, **more),
-    "decompose, counted": lambda data, **more: decompose(data, 2, Interaction(), HALF, users="private", **more),
+    "decompose, counted": lambda data, **more: decompose(
+        data, 2, unit=Interaction(), budget=HALF, users="private", **more
+    ),
     "catalogue": lambda data, **more: power_method(
         data, 2, unit=Interaction(), budget=HALF, catalogue=PrivateCatalogue(), **more
     ),
@@ -157,7 +160,13 @@ def test_calls_that_share_a_ledger_in_threads_list_their_own(ledger, ratings):
 
     def work(k):
         found[k] = power_method(
-            ratings, 2, unit=Interaction(5), budget=BUDGET.part(0.2), ledger=ledger, iterations=2 + k, threads=1
+            ratings,
+            2,
+            unit=Interaction(5),
+            budget=BUDGET.part(0.2),
+            ledger=ledger,
+            options=PowerOptions(iterations=2 + k),
+            threads=1,
         )
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
@@ -190,7 +199,16 @@ def test_the_exact_number_of_rows_is_never_seen_where_it_is_private(ratings, met
     monkeypatch.setattr(catalogue, "pick", lambda *given: chosen_by.append(given[2]) or original(*given))
     more = sp.vstack([ratings, sp.csr_array((3 * ratings.shape[0], ratings.shape[1]), dtype=bool)]).tocsr()
     one, other = (
-        decompose(data, 2, unit, Budget(0.5, 1e-6), method=method, users="private", noise=NotPrivate(3), random_state=0)
+        decompose(
+            data,
+            2,
+            unit=unit,
+            budget=Budget(0.5, 1e-6),
+            method=method,
+            users="private",
+            noise=NotPrivate(3),
+            random_state=0,
+        )
         for data in (ratings, more)
     )
     assert np.array_equal(one.components, other.components)
@@ -202,7 +220,7 @@ def test_the_exact_number_of_rows_is_never_seen_where_it_is_private(ratings, met
 def test_parties_with_a_private_number_of_users_need_a_declared_bound(ratings):
     parties = SecureSum.split(ratings, Interaction(7), parties=4)
     with pytest.raises(ValueError, match="declare how many there are at most"):
-        decompose(parties, 2, Interaction(7), BUDGET, users="private")
+        decompose(parties, 2, unit=Interaction(7), budget=BUDGET, users="private")
 
 
 # A refused charge

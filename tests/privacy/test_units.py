@@ -42,7 +42,7 @@ update_units = pytest.mark.parametrize("unit", UPDATES, ids=repr)
 
 def shifts(unit, X):
     """The grid in use, and grids so coarse that rounding is most of the change."""
-    raw = unit._raw_bits(X)
+    raw = unit.displacement(X).raw_bits
     return sorted({unit.rounding(X).shift, raw - 4, raw - 2, raw - 1, raw})
 
 
@@ -96,7 +96,7 @@ def test_integer_bound_holds_on_coarse_grids(unit):
         X = small(n, 3)[name]
         for shift in shifts(unit, X):
             distance = largest_distance(sums(n, unit, name, shift), pairs)
-            assert distance <= unit._on_grid(X, shift).sensitivity, (name, shift)
+            assert distance <= unit.displacement(X).on_grid(shift).sensitivity, (name, shift)
 
 
 @pattern_units
@@ -106,9 +106,9 @@ def test_rounding_term_is_needed_when_sums_sit_on_half_steps(unit):
     for level in (0.51, 0.53, 0.55, 0.6, 0.65, 0.7):
         entry = level / float(n * weight(n, unit))  # a user with all items has about `level` steps in every entry
         X = Iterate(entry * rng.uniform(0.9, 1, (n, 2)))
-        shift = unit._raw_bits(X)
+        shift = unit.displacement(X).raw_bits
         stack = np.stack([product(row[None], unit, X, shift) for row in all_rows(n)])
-        rounding = unit._on_grid(X, shift)
+        rounding = unit.displacement(X).on_grid(shift)
         distance = largest_distance(stack, pairs)
         assert distance <= rounding.sensitivity
         excess = max(excess, distance * rounding.scale / unit.sensitivity(X))
@@ -119,8 +119,8 @@ def test_rounding_term_is_needed_when_sums_sit_on_half_steps(unit):
 def test_sums_equal_rational_arithmetic(unit):
     rows = np.vstack([np.tri(10, 9, -1, dtype=int), np.random.default_rng(2).integers(0, 2, (6, 9))])  # all degrees
     for X in iterates(9, 4, seed=3, bits=8).values():
-        for shift in (0, unit.rounding(X).shift, unit._raw_bits(X) - 3, unit._raw_bits(X)):
-            step = Fraction(2) ** (shift - unit._raw_bits(X))
+        for shift in (0, unit.rounding(X).shift, unit.displacement(X).raw_bits - 3, unit.displacement(X).raw_bits):
+            step = Fraction(2) ** (shift - unit.displacement(X).raw_bits)
             expected = exact_product(rows, unit, X, step)
             assert (product(rows, unit, X, shift) == expected).all()
             assert (product(sp.csr_array(rows), unit, X, shift) == expected).all()
@@ -145,7 +145,7 @@ def test_bounds_hold_for_catalogues_of_one_and_two_items(unit, n):
     assert largest_distance(contributions(all_rows(n), unit, X), pairs) <= unit.sensitivity(X) * EXACT
     for shift in shifts(unit, X):
         stack = np.stack([product(row[None], unit, X, shift) for row in all_rows(n)])
-        assert largest_distance(stack, pairs) <= unit._on_grid(X, shift).sensitivity
+        assert largest_distance(stack, pairs) <= unit.displacement(X).on_grid(shift).sensitivity
     assert b.max() == 2**n - 1 or unit.neighbours == "replace"
 
 
@@ -193,7 +193,7 @@ def test_integer_bound_holds_for_all_rows_and_is_nearly_reached_by_rows_of_any_l
     for name, X in row_iterates().items():
         for shift in shifts(unit, X):
             stack = np.stack([product(np.vstack([base, row]), unit, X, shift) for row in ROW_VALUES])
-            rounding, distance = unit._on_grid(X, shift), largest_distance(stack, pairs)
+            rounding, distance = unit.displacement(X).on_grid(shift), largest_distance(stack, pairs)
             assert distance <= rounding.sensitivity, (name, shift)
             if shift == unit.rounding(X).shift:
                 best = max(best, distance / rounding.sensitivity)
@@ -204,11 +204,11 @@ def test_integer_bound_holds_for_all_rows_and_is_nearly_reached_by_rows_of_any_l
 def test_rounding_term_is_needed_when_projections_sit_on_half_steps(unit):
     length = min(1, unit.l1_ratio)  # of a row with one entry, in units of norm
     X = Iterate(np.array([[1.0, 1.0], [-1.0, 1.0]]) * 0.51 / length)
-    shift = unit._raw_bits(X)
+    shift = unit.displacement(X).raw_bits
     first, second = unit.norm * length * np.eye(2)[:, None]
     other = 0 * first if unit.neighbours == "add-remove" else second
     distance = np.linalg.norm(product(first, unit, X, shift) - product(other, unit, X, shift))
-    rounding = unit._on_grid(X, shift)
+    rounding = unit.displacement(X).on_grid(shift)
     assert distance <= rounding.sensitivity
     assert distance * rounding.scale > 1.05 * unit.sensitivity(X)
 
@@ -219,7 +219,7 @@ def test_sums_of_dyadic_rows_equal_integer_arithmetic(unit):
     rows = rng.integers(-8, 9, (10, 5)) * (unit.norm / 64)  # short enough not to be clipped
     whole = np.rint(rows * 2**ROW_BITS / unit.norm).astype(int).astype(object)
     for X in iterates(5, 3, seed=5, bits=8).values():
-        for shift in (0, unit.rounding(X).shift, unit._raw_bits(X) - 3):
+        for shift in (0, unit.rounding(X).shift, unit.displacement(X).raw_bits - 3):
             projections = whole @ X.integers.astype(object)
             halves = np.vectorize(lambda v, s=shift: nearest(Fraction(v, 2**s)), otypes=[object])(projections)
             expected = whole.T @ halves
@@ -281,7 +281,7 @@ def test_integer_bound_holds_for_all_updates_and_is_nearly_reached(unit):
         for shift in shifts(unit, X):
             start = product(A, unit, X, shift)
             distance = max(np.linalg.norm(product(A + c, unit, X, shift) - start) for c in C)
-            rounding = unit._on_grid(X, shift)
+            rounding = unit.displacement(X).on_grid(shift)
             assert distance <= rounding.sensitivity, (name, shift)
             if shift == unit.rounding(X).shift:
                 best = max(best, distance / rounding.sensitivity)
@@ -295,11 +295,11 @@ def test_rounding_term_is_needed_when_all_entries_cross_half_a_step(norm):
     size = {"rows-l1": n * np.sqrt(n)}.get(norm, n) * grid
     unit = SymmetricUpdate(norm, size=size, grid=grid)
     X = Iterate(np.ones((n, p)) / 4)
-    shift = unit._raw_bits(X)
+    shift = unit.displacement(X).raw_bits
     A = np.full((n, n), 0.5 - grid)  # every entry of A·X just below one half
     distance = np.linalg.norm(product(A + C, unit, X, shift) - product(A, unit, X, shift))
     assert distance == pytest.approx(np.sqrt(n * p))
-    assert unit.sensitivity(X) < 0.1 * distance <= unit._on_grid(X, shift).sensitivity
+    assert unit.sensitivity(X) < 0.1 * distance <= unit.displacement(X).on_grid(shift).sensitivity
 
 
 @update_units
@@ -307,7 +307,7 @@ def test_sums_of_a_symmetric_matrix_equal_rational_arithmetic(unit):
     upper = np.triu(np.random.default_rng(7).integers(-40, 41, (6, 6))) / 2
     A = upper + upper.T
     for X in iterates(6, 3).values():
-        for shift in (0, unit.rounding(X).shift, unit._raw_bits(X)):
+        for shift in (0, unit.rounding(X).shift, unit.displacement(X).raw_bits):
             exact = (2 * A).astype(int).astype(object) @ X.integers.astype(object)
             expected = np.vectorize(lambda v, s=shift: nearest(Fraction(v, 2**s)), otypes=[object])(exact)
             assert (product(A, unit, X, shift) == expected).all()

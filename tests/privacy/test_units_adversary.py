@@ -130,14 +130,14 @@ def attack_pattern(unit, X, base, seed=0):
     a, b = climb(unit, *(row.copy() for row in found[0]), real, rng)
     ratio = distance(a, b, real) / unit.sensitivity(X)
     assert ratio <= EXACT
-    rounding, raw, ratios = unit.rounding(X), unit._raw_bits(X), []
+    rounding, raw, ratios = unit.rounding(X), unit.displacement(X).raw_bits, []
     for shift in (rounding.shift, raw - 3, raw):
         contribution = integer_contribution(X, w, shift)
         for start in found[:3]:
             c, d = climb(unit, *(row.copy() for row in start), contribution, rng)
             summed = [product(np.vstack([base, row]), unit, X, shift) for row in (c, d)]
             assert np.linalg.norm(summed[0] - summed[1]) == pytest.approx(distance(c, d, contribution), rel=1e-12)
-            limit = unit._on_grid(X, shift).sensitivity
+            limit = unit.displacement(X).on_grid(shift).sensitivity
             assert distance(c, d, contribution) <= limit
             if shift == rounding.shift:
                 ratios.append(distance(c, d, contribution) / limit)
@@ -191,7 +191,7 @@ def attack_rows(unit, X, base, seed=0):
     real = np.sqrt(squares(*pairs))
     ratio = unit.norm**2 * real.max() / unit.sensitivity(X)
     assert ratio <= EXACT
-    raw, ratios = unit._raw_bits(X), []
+    raw, ratios = unit.displacement(X).raw_bits, []
     for shift in (unit.rounding(X).shift, raw - 3, raw):
         for best in np.argsort(-real)[:6:2]:
             a = rows[pairs[0][best]] * unit.norm * 1000
@@ -199,7 +199,7 @@ def attack_rows(unit, X, base, seed=0):
             change = np.linalg.norm(
                 product(np.vstack([base, a]), unit, X, shift) - product(np.vstack([base, b]), unit, X, shift)
             )
-            limit = unit._on_grid(X, shift).sensitivity
+            limit = unit.displacement(X).on_grid(shift).sensitivity
             assert change <= limit
             if shift == unit.rounding(X).shift:
                 ratios.append(change / limit)
@@ -265,9 +265,9 @@ def test_no_extreme_update_breaks_the_bound_and_some_come_close(n, norm):
         for C in update_candidates(unit, X.values, rng):
             real = np.linalg.norm(C @ X.values) / unit.sensitivity(X)
             assert real <= EXACT
-            for shift in (unit.rounding(X).shift, unit._raw_bits(X) - 3, unit._raw_bits(X)):
+            for shift in (unit.rounding(X).shift, unit.displacement(X).raw_bits - 3, unit.displacement(X).raw_bits):
                 change = np.linalg.norm(product(A + C, unit, X, shift) - product(A, unit, X, shift))
-                limit = unit._on_grid(X, shift).sensitivity
+                limit = unit.displacement(X).on_grid(shift).sensitivity
                 assert change <= limit
                 if shift == unit.rounding(X).shift:
                     best = np.maximum(best, [real, change / limit])

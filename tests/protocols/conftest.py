@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpspectral import Interaction, NotPrivate, Party, User
+from dpspectral import Interaction, NotPrivate, Party, PowerOptions, User
 from dpspectral.protocols import simulated
 
 
@@ -25,8 +25,11 @@ def same_noise(monkeypatch):
         (Interaction(6), {"method": "power", "catalogue": None}),
         (Interaction(), {"method": "power"}),
         (Interaction(), {"method": "dense"}),
-        (Interaction(6, neighbours="replace"), {"method": "power", "iterations": 3, "oversampling": 0}),
-        (Interaction(6, neighbours="replace"), {"method": "power", "iterations": 3, "momentum": 0.5}),
+        (
+            Interaction(6, neighbours="replace"),
+            {"method": "power", "power": PowerOptions(iterations=3, oversampling=0)},
+        ),
+        (Interaction(6, neighbours="replace"), {"method": "power", "power": PowerOptions(iterations=3, momentum=0.5)}),
         (User(4), {"method": "power"}),
         (User(4, neighbours="replace"), {"method": "dense"}),
     ],

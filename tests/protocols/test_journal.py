@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PrivateCatalogue, SecureSum, decompose
+from dpspectral import (
+    Budget,
+    Interaction,
+    Ledger,
+    NotPrivate,
+    Party,
+    PowerOptions,
+    PrivateCatalogue,
+    SecureSum,
+    decompose,
+)
 from dpspectral.protocols.common.journal import Journal
 from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 
@@ -26,8 +36,9 @@ def run(parties, folder, network, lasting=None):
     made = network(parties, rounds=8)
     journal = Journal(folder, lasting)
     source = SecureSum.over(made, UNIT, 80, users=1000, journal=journal)
-    options = {"random_state": journal.seed(), "method": "power", "users": "private", "iterations": 2}
-    return decompose(source, 3, UNIT, BUDGET, catalogue=PrivateCatalogue(items=40), **options), source
+    options = {"random_state": journal.seed(), "method": "power", "users": "private"}
+    options["power"] = PowerOptions(iterations=2)
+    return decompose(source, 3, unit=UNIT, budget=BUDGET, catalogue=PrivateCatalogue(items=40), **options), source
 
 
 def holders(ratings, noise):

@@ -19,6 +19,7 @@ from dpspectral import (
     Party,
     PeerGraph,
     Peers,
+    PowerOptions,
     User,
     decompose,
 )
@@ -76,7 +77,7 @@ def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same
     users = {"users": 300} if unit.relation == "user/add-remove" else {}
     peers = Peers(same_noise(ratings, unit), degree=6, collusion=2, drop_tolerance=1, **users)
     curator = SimulatedSum(ratings, unit, setup=peers.setup, noise=NotPrivate(0))
-    found, expected = (decompose(s, 4, unit, BUDGET, random_state=0, **options) for s in (peers, curator))
+    found, expected = (decompose(s, 4, unit=unit, budget=BUDGET, random_state=0, **options) for s in (peers, curator))
     assert np.array_equal(found.components, expected.components)
     assert np.array_equal(found.eigenvalues, expected.eigenvalues)
     assert not found.private
@@ -177,7 +178,9 @@ def test_both_ends_of_an_edge_draw_the_same_noise_for_one_sum_only():
 def test_every_peer_and_the_caller_are_charged_the_same(ratings):
     parties = split(ratings, UNIT, 6)
     ledger = Ledger(BUDGET)
-    result = decompose(Peers(parties), 4, UNIT, BUDGET, ledger=ledger, iterations=2, catalogue=None)
+    result = decompose(
+        Peers(parties), 4, unit=UNIT, budget=BUDGET, ledger=ledger, power=PowerOptions(iterations=2), catalogue=None
+    )
     assert result.private
     assert [entry.mu for entry in ledger.entries] == pytest.approx([BUDGET.mu / math.sqrt(2)] * 2)
     for party in parties:
@@ -188,7 +191,7 @@ def test_a_peer_without_room_is_left_out_and_charges_nothing(ratings):
     parties = split(ratings, UNIT, 7)
     poor = parties[2] = Party(ratings[:40], UNIT, ledger=Ledger(Budget(0.01, 1e-9)))
     peers = Peers(parties, drop_tolerance=1)
-    decompose(peers, 4, UNIT, BUDGET, iterations=2, catalogue=None)
+    decompose(peers, 4, unit=UNIT, budget=BUDGET, power=PowerOptions(iterations=2), catalogue=None)
     assert [one.members for one in peers.happened] == [(0, 1, 3, 4, 5, 6)] * 2
     assert "this would spend" in peers.gone[2]
     assert not poor.ledger.entries
@@ -198,7 +201,7 @@ def test_a_budget_that_is_too_small_is_refused_before_anything_is_sent(ratings):
     peers = Peers.split(ratings, UNIT, 5)
     ledger = Ledger(Budget(1, 1e-6))
     with pytest.raises(BudgetExceededError):
-        decompose(peers, 4, UNIT, BUDGET, ledger=ledger)
+        decompose(peers, 4, unit=UNIT, budget=BUDGET, ledger=ledger)
     assert not ledger.entries
     assert not any(one.messages for one in peers.sent)
 
@@ -244,7 +247,7 @@ def test_one_peer_killed_per_iteration_of_forty(ratings):
     peers = Peers.split(
         ratings, UNIT, 40, degree=20, collusion=8, drop_tolerance=4, noise=QUIET, network=killing([0, 1, 17, 39])
     )
-    result = decompose(peers, 4, UNIT, BUDGET, iterations=4, catalogue=None)
+    result = decompose(peers, 4, unit=UNIT, budget=BUDGET, power=PowerOptions(iterations=4), catalogue=None)
     assert [len(one.members) for one in peers.happened] == [39, 38, 37, 36]
     assert all(one.spent <= one.charged for one in peers.happened)
     spent = [one.spent for one in peers.happened]
@@ -257,7 +260,7 @@ def test_more_than_tolerated_ends_the_run(ratings):
     peers = Peers.split(ratings, UNIT, 8, drop_tolerance=1, network=killing([0, 3]), patience=1.0, limit=60.0)
     ledger = Ledger(BUDGET)
     with pytest.raises(RuntimeError, match=r"given up|no agreement"):
-        decompose(peers, 4, UNIT, BUDGET, ledger=ledger, iterations=3, catalogue=None)
+        decompose(peers, 4, unit=UNIT, budget=BUDGET, ledger=ledger, power=PowerOptions(iterations=3), catalogue=None)
     assert len(ledger.entries) <= 2
 
 
@@ -279,7 +282,7 @@ def test_bad_arguments_name_the_remedy(ratings):
     with pytest.raises(ValueError, match="users is missing"):
         Peers(split(ratings, User(2), 5))
     with pytest.raises(ValueError, match="rounds=1"):
-        decompose(Peers(parties, rounds=1), 4, UNIT, BUDGET, iterations=2)
+        decompose(Peers(parties, rounds=1), 4, unit=UNIT, budget=BUDGET, power=PowerOptions(iterations=2))
     with pytest.raises(ValueError, match="centre is subtracted by a curator"):
         Question(
             "x", Product(UNIT, Iterate(np.eye(80)), centre=np.ones(80)), 1, BUDGET, Peers(parties).setup, 9
@@ -290,7 +293,9 @@ def test_peers_run_inside_a_running_loop(ratings):
     """As in a notebook."""
 
     async def cell():
-        return decompose(Peers.split(ratings, UNIT, 4), 3, UNIT, BUDGET, iterations=1, catalogue=None)
+        return decompose(
+            Peers.split(ratings, UNIT, 4), 3, unit=UNIT, budget=BUDGET, power=PowerOptions(iterations=1), catalogue=None
+        )
 
     assert asyncio.run(cell()).components.shape == (80, 3)
 

@@ -19,6 +19,7 @@ from dpspectral import (
     Ledger,
     NotPrivate,
     Party,
+    PowerOptions,
     PrivateCatalogue,
     SecureSum,
     SymmetricUpdate,
@@ -66,7 +67,7 @@ def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same
     users = {"users": 300} if unit.relation == "user/add-remove" else {}
     parties = SecureSum(same_noise(ratings, unit), **users)
     curator = SimulatedSum(ratings, unit, parties=9, noise=NotPrivate(0))
-    found, expected = (decompose(s, 4, unit, BUDGET, random_state=0, **options) for s in (parties, curator))
+    found, expected = (decompose(s, 4, unit=unit, budget=BUDGET, random_state=0, **options) for s in (parties, curator))
     assert np.array_equal(found.components, expected.components)
     assert np.array_equal(found.eigenvalues, expected.eigenvalues)
     assert not found.private
@@ -119,7 +120,7 @@ def test_noise_is_the_stated_one(ratings):
 
 def test_a_round_is_charged_in_every_ledger_when_it_is_opened(ratings):
     source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=2, collusion=1)
-    result = power_method(source, 3, unit=UNIT, budget=BUDGET, iterations=2)
+    result = power_method(source, 3, unit=UNIT, budget=BUDGET, options=PowerOptions(iterations=2))
     assert result.private
     for client in source._network.clients:
         own = client._holder.ledger
@@ -132,7 +133,7 @@ def test_whoever_drops_out_after_its_answer_has_charged_for_it(ratings, stage):
     """Party 2 is lost in the second of two iterations. It cannot know whether the others opened its answer."""
     network = losing({stage: 2}, {2})
     source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=1, noise=QUIET, network=network)
-    result = power_method(source, 3, unit=UNIT, budget=BUDGET, iterations=2, random_state=0)
+    result = power_method(source, 3, unit=UNIT, budget=BUDGET, options=PowerOptions(iterations=2), random_state=0)
     assert len(result.ledger.entries) == 2
     assert [len(client._holder.ledger.entries) for client in source._network.clients] == [2] * 7
     assert [one.survivors for one in source.opened] == [7, 6 if stage == "masked" else 7]
@@ -338,13 +339,20 @@ def test_noise_shares_and_width_come_from_the_setup_not_from_the_question(rating
 def test_what_cannot_be_finished_is_not_begun(ratings):
     source = SecureSum.split(ratings, Interaction(), 5, rounds=4)
     with pytest.raises(ValueError, match="takes 7 sums, but keys are left for 4"):
-        power_method(source, 3, unit=Interaction(), budget=BUDGET, iterations=5, catalogue=PrivateCatalogue())
+        power_method(
+            source,
+            3,
+            unit=Interaction(),
+            budget=BUDGET,
+            options=PowerOptions(iterations=5),
+            catalogue=PrivateCatalogue(),
+        )
     assert not source.opened
 
 
 def test_private_numbers_of_users_must_be_bounded_by_declaration(ratings):
     with pytest.raises(ValueError, match="declare how many there are at most"):
-        decompose(SecureSum.split(ratings, Interaction(), 6), 3, Interaction(), BUDGET, users="private")
+        decompose(SecureSum.split(ratings, Interaction(), 6), 3, unit=Interaction(), budget=BUDGET, users="private")
     rows = np.abs(ratings.toarray().astype(float))
     unit = BoundedRows(3.0, neighbours="replace")
     with pytest.raises(ValueError, match="upper bound"):
@@ -384,20 +392,29 @@ def test_bad_parties_are_refused_with_a_remedy(ratings):
 
 def test_catalogue_and_dense_release_work_over_parties(ratings):
     source = SecureSum.split(ratings, Interaction(), 6, collusion=1, drop_tolerance=1)
-    result = decompose(source, 3, Interaction(), BUDGET, method="dense", catalogue=PrivateCatalogue(items=40))
+    result = decompose(
+        source, 3, unit=Interaction(), budget=BUDGET, method="dense", catalogue=PrivateCatalogue(items=40)
+    )
     assert len(result.catalogue.chosen) == 40
     assert result.components.shape == (80, 3)
     assert [one.numbers for one in source.opened] == [80, 1, 40 * 41 // 2]
     assert result.ledger.epsilon() == pytest.approx(5)
     source = SecureSum.split(ratings, Interaction(), 6, users=1 << 20)
-    result = decompose(source, 3, Interaction(), BUDGET, users="private")
+    result = decompose(source, 3, unit=Interaction(), budget=BUDGET, users="private")
     assert result.ledger.entries[0].what == "number of users"
 
 
 def test_progress_goes_from_nothing_to_all(ratings):
     told = []
     source = SecureSum.split(ratings, UNIT, 4)
-    power_method(source, 3, unit=UNIT, budget=BUDGET, iterations=2, progress=lambda k, part: told.append((k, part)))
+    power_method(
+        source,
+        3,
+        unit=UNIT,
+        budget=BUDGET,
+        options=PowerOptions(iterations=2),
+        progress=lambda k, part: told.append((k, part)),
+    )
     assert told == sorted(told)
     assert told[-1][1] == pytest.approx(1)
 

@@ -20,7 +20,7 @@ BUDGET = Budget(2, 1e-7)
 
 @pytest.fixture
 def result(ratings):
-    return decompose(ratings, 4, Interaction(), BUDGET, users=len(ratings.toarray()))
+    return decompose(ratings, 4, unit=Interaction(), budget=BUDGET, users=len(ratings.toarray()))
 
 
 def text_of(html):
@@ -58,7 +58,7 @@ def test_the_page_says_what_anyone_can_learn(result, tmp_path):
 
 
 def test_warnings_come_first(ratings, tmp_path):
-    found = decompose(ratings, 4, Interaction(), Budget(20, 1e-7), users=80, noise=NotPrivate(0))
+    found = decompose(ratings, 4, unit=Interaction(), budget=Budget(20, 1e-7), users=80, noise=NotPrivate(0))
     report(found, tmp_path / "a.html")
     html = (tmp_path / "a.html").read_text()
     body = html[html.index("</h1>") + 5 :].lstrip()
@@ -69,7 +69,7 @@ def test_warnings_come_first(ratings, tmp_path):
 
 
 def test_other_units_have_words_of_their_own(ratings, rng, tmp_path):
-    user = decompose(ratings, 4, User(), BUDGET, users=80)
+    user = decompose(ratings, 4, unit=User(), budget=BUDGET, users=80)
     report(user, tmp_path / "u.html")
     told = text_of((tmp_path / "u.html").read_text())
     assert "whether one given person is in the data" in told
@@ -84,8 +84,8 @@ def test_other_units_have_words_of_their_own(ratings, rng, tmp_path):
 
 def test_a_shared_ledger_is_told_as_a_whole(ratings, tmp_path):
     ledger = Ledger(Budget(3, 1e-7))
-    decompose(ratings, 4, Interaction(), Budget(1, 1e-7), users=80, ledger=ledger)
-    found = decompose(ratings, 4, Interaction(), Budget(2, 1e-7), users=80, ledger=ledger)
+    decompose(ratings, 4, unit=Interaction(), budget=Budget(1, 1e-7), users=80, ledger=ledger)
+    found = decompose(ratings, 4, unit=Interaction(), budget=Budget(2, 1e-7), users=80, ledger=ledger)
     report(found, tmp_path / "a.html")
     told = text_of((tmp_path / "a.html").read_text())
     own = found.summary()["ledger"]["releases"]
@@ -317,7 +317,7 @@ def test_what_was_declared_public_is_listed(ratings, tmp_path):
         "the list of items (columns)", "the number of users", "the degree floor 9", "the degrees of the items",
     )  # fmt: skip
     assert facts.users_declared == 500
-    counted = decompose(ratings, 3, Interaction(), BUDGET, users="private")
+    counted = decompose(ratings, 3, unit=Interaction(), budget=BUDGET, users="private")
     assert counted.facts.users_declared is None
     assert counted.facts.public == ("the list of items (columns)",)
 

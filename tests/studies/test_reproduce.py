@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, Interaction, NotPrivate, PrivateCatalogue, dense_release, power_method
+from dpspectral import Budget, Interaction, NotPrivate, PowerOptions, PrivateCatalogue, dense_release, power_method
 from dpspectral.cli import main
 from dpspectral.studies import baselines, curves, errors, overhead, ratio, reproduce, sets, statistics
 from dpspectral.studies.cells import Cells
@@ -220,11 +220,11 @@ def test_our_curves_side_by_side_are_those_of_single_runs(tiny, tmp_path):
     budget = Budget(20.0, 1 / R.shape[1] ** 2)
     alone = {
         "oversampled": power_method(
-            R, 32, unit=Interaction(16), budget=budget, iterations=3, oversampling=96, start="flat", random_state=0,
+            R, 32, unit=Interaction(16), budget=budget, options=PowerOptions(3, 96, "flat"), random_state=0,
             noise=NotPrivate(0), threads=2,
         ),
         "catalogue": power_method(
-            R, 32, unit=Interaction(), budget=budget, iterations=3, oversampling=96, catalogue=PrivateCatalogue(),
+            R, 32, unit=Interaction(), budget=budget, options=PowerOptions(3, 96), catalogue=PrivateCatalogue(),
             random_state=0, noise=NotPrivate(0),
         ),
         "dense": dense_release(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpspectral.audit.overheard import Overheard, Worlds, distance, ratio
 from dpspectral.methods.catalogue import PrivateCatalogue
-from dpspectral.methods.power import run
+from dpspectral.methods.power import PowerOptions, power_method
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Ledger
@@ -98,9 +98,9 @@ class Power(Attack):
 
     def game(self, worlds: Worlds, which: int, noise: NotPrivate | None = None) -> tuple[float, float]:
         source = Overheard(worlds, which, self.unit, noise=noise)
-        run(
-            source, 1, mu=self.budget.mu, ledger=Ledger(self.budget), iterations=2, oversampling=0, random_state=1,
-            catalogue=self.catalogue, users=self.crowd + 1,
+        power_method(
+            source, 1, unit=self.unit, budget=self.budget, options=PowerOptions(iterations=2, oversampling=0),
+            random_state=1, catalogue=self.catalogue, users=self.crowd + 1,
         )  # fmt: skip
         return sum(source.heard), float(np.linalg.norm(source.apart))
 
@@ -120,7 +120,7 @@ class Dense(Attack):
     def game(self, worlds: Worlds, which: int, noise: NotPrivate | None = None) -> tuple[float, float]:
         source = Overheard(worlds, which, self.unit, noise=noise)
         ledger = Ledger(self.budget)
-        source.item_matrix(self.budget.mu, ledger, storage="stored", max_bytes=1 << 20, progress=lambda *_: None)
+        source.item_matrix(self.budget.mu, ledger, storage="stored", max_bytes=1 << 20)
         return sum(source.heard), float(np.linalg.norm(source.apart))
 
 

@@ -17,6 +17,7 @@ from dpspectral.core.files import write_text
 from dpspectral.data import datasets
 from dpspectral.data.tables import Table
 from dpspectral.methods.catalogue import catalogue_by_name
+from dpspectral.methods.power import PowerOptions
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import BudgetExceededError, Ledger
@@ -105,10 +106,12 @@ class FitOptions:
         return {
             "method": self.method,
             "catalogue": catalogue_by_name(self.catalogue),
-            "iterations": self.iterations,
-            "oversampling": self.oversampling,
-            "start": self.start,
-            "momentum": self.momentum,
+            "power": PowerOptions.given(
+                iterations=self.iterations,
+                oversampling=self.oversampling,
+                start=None if self.start == "auto" else self.start,
+                momentum=self.momentum,
+            ),
             **({} if self.max_bytes is None else {"max_bytes": self.max_bytes}),
             "users": "private" if self.users is None and table.users is not None else self.users,
         }

@@ -45,7 +45,7 @@ def federate(
             choices["users"] = int(table.matrix.shape[0])  # rows of a matrix are public
         with paid(ledger), progress_bar(1.0, "starting") as tell:
             result = decompose(
-                source, asked.rank, unit, asked.budget, **choices, ledger=ledger,
+                source, asked.rank, unit=unit, budget=asked.budget, **choices, ledger=ledger,
                 progress=lambda text, part: tell(part, text),
             )  # fmt: skip
         summary = asked.write(result, table)

@@ -20,7 +20,7 @@ def fit(data: Path, threads: int | None, as_json: bool, **options: Any) -> None:
         table = asked.load(data)
         with paid(ledger), progress_bar(1.0, "starting") as tell:
             result = decompose(
-                table.matrix, asked.rank, unit, asked.budget, **asked.choices(table), ledger=ledger,
+                table.matrix, asked.rank, unit=unit, budget=asked.budget, **asked.choices(table), ledger=ledger,
                 threads=threads, progress=lambda text, part: tell(part, text),
             )  # fmt: skip
         summary = asked.write(result, table)

@@ -31,6 +31,10 @@ class Rows(ABC):
     def enforced(self, unit: Unit) -> Rows:
         """The same rows, checked against what the unit assumes and marked so; raises before anything is released."""
 
+    def checked(self, unit: Unit) -> Rows:
+        """`enforced`, once for a unit and not for every call."""
+        return self if self.enforced_for == unit else self.enforced(unit)
+
     @abstractmethod
     def restricted(self, columns: NDArray[np.int64]) -> Rows:
         """Some of the columns only (increasing positions)."""
@@ -47,10 +51,8 @@ class PartedRows(Rows):
 
 
 def checked(data: Any, unit: Unit) -> Any:
-    """The data, if it is what the unit assumes. Rows elsewhere are read for that once, not for every call."""
-    if not isinstance(data, Rows):
-        return unit.enforce(data)
-    return data if data.enforced_for == unit else data.enforced(unit)
+    """The data, if it is what the unit assumes."""
+    return data.checked(unit) if isinstance(data, Rows) else unit.enforce(data)
 
 
 def some_columns(rows: Any, columns: NDArray[np.int64]) -> Any:

@@ -9,10 +9,10 @@ import scipy.linalg
 import torch
 from numpy.typing import NDArray
 
+from dpspectral.core.blas import one_thread_if_small
 from dpspectral.linalg import orthonormal
-from dpspectral.linalg.algebra import Algebra
-from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.linalg.gpu_iterate import GpuIterate
+from dpspectral.linalg.orthonormal import Algebra
 from dpspectral.privacy.iterate import Iterate
 
 Reals = NDArray[np.float64]
@@ -75,19 +75,18 @@ class GpuAlgebra(Algebra):
     def divided(self, X: torch.Tensor, R: torch.Tensor) -> torch.Tensor:
         return torch.linalg.solve_triangular(R, X, upper=True, left=False)
 
-    def leading(self, Y: torch.Tensor, rank: int, sigma: float) -> tuple[torch.Tensor, Reals]:
+    def leading(self, Y: torch.Tensor, rank: int, sigma: float) -> tuple[Reals, Reals]:
         n, p = Y.shape
         Q, R = self.qr(Y)
         with one_thread_if_small(p, p):
             U, s, _ = scipy.linalg.svd(self.host(R), check_finite=False)
-        return self._signed(Q @ self._here(U[:, :rank])), orthonormal.shrunk(s[:rank], n, p, sigma)
+        return self.host(self._signed(Q @ self._here(U[:, :rank]))), orthonormal.shrunk(s[:rank], n, p, sigma)
 
-    def ritz(self, X: Iterate, Y: torch.Tensor, rank: int, sigma: float) -> tuple[torch.Tensor, Reals]:
+    def ritz(self, X: Iterate, Y: torch.Tensor, rank: int, sigma: float) -> tuple[Reals, Reals]:
         n, p = Y.shape
         assert isinstance(X, GpuIterate)
         if p > n - p:  # small matrices
-            vectors, values = orthonormal.ritz(X.values, self.host(Y), rank, sigma)
-            return self._here(vectors), values
+            return orthonormal.ritz(X.values, self.host(Y), rank, sigma)
         basis = self.qr(X.real)[0]
         T = basis.mT @ Y
         outside = Y - basis @ T
@@ -98,7 +97,7 @@ class GpuAlgebra(Algebra):
             values, weights = scipy.linalg.eigh(np.block([[T, S.T], [S, np.zeros((p, p))]]), check_finite=False)
         values, weights = values[::-1][:rank], np.ascontiguousarray(weights[:, ::-1][:, :rank])
         vectors = basis @ self._here(weights[:p]) + Z @ self._here(weights[p:])
-        return self._signed(vectors), orthonormal.lowered(values, n, p, sigma)
+        return self.host(self._signed(vectors)), orthonormal.lowered(values, n, p, sigma)
 
     def host(self, matrix: Any) -> Reals:
         if not isinstance(matrix, torch.Tensor):
@@ -107,8 +106,11 @@ class GpuAlgebra(Algebra):
             return np.asarray(matrix)
         # Through pinned memory, of which torch keeps what the noise had: a tenth of the time of `matrix.cpu()`.
         pinned = torch.empty(matrix.shape, dtype=matrix.dtype, pin_memory=True)
-        found: Reals = pinned.copy_(matrix).clone().numpy()
-        return found
+        array: Reals = pinned.copy_(matrix).clone().numpy()
+        return array
+
+    def smallest(self, R: torch.Tensor) -> float:
+        return super().smallest(self.host(R))
 
     def _here(self, array: Reals) -> torch.Tensor:
         return torch.tensor(array, device=self.device)

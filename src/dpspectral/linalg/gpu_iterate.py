@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpspectral.linalg.blas import one_thread_if_small
+from dpspectral.core.blas import one_thread_if_small
 from dpspectral.privacy.iterate import Iterate
 
 

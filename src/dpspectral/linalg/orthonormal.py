@@ -1,13 +1,19 @@
-"""Orthonormal bases: QR with fixed signs, the two starts, and the leading directions of a noisy product."""
+"""Orthonormal bases: QR with fixed signs, the starts, and the leading directions of a noisy product.
+
+Nothing in here touches data: X is public, and Y has been released.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-Reals = NDArray[np.float64]
+from dpspectral.privacy.iterate import Iterate
 
+Reals = NDArray[np.float64]
 
 _WELL_CONDITIONED = 1e5  # two rounds of Cholesky are as orthonormal as Householder up to about 1e7
 
@@ -131,8 +137,8 @@ def lowered(values: Reals, n: int, p: int, sigma: float) -> Reals:
     grid = np.geomspace(1e-3 * sigma, max(top, 4 * sigma * np.sqrt(n)), 20_000)
     lifted = _lifted(grid, n, p, sigma)
     least = int(lifted.argmin())
-    found: Reals = np.interp(values, lifted[least:], grid[least:], left=0.0)
-    return found
+    debiased: Reals = np.interp(values, lifted[least:], grid[least:], left=0.0)
+    return debiased
 
 
 def _outside(X: Reals, Y: Reals, width: int) -> tuple[Reals, Reals]:
@@ -152,3 +158,36 @@ def signed(vectors: Reals) -> Reals:
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
     return vectors * signs
+
+
+class Algebra:
+    """Where the loop's public matrices live, and who factors them: NumPy and LAPACK.
+
+    A subclass keeps X and Y elsewhere, on a GPU; vectors that leave `leading` and `ritz` are arrays of the host.
+    """
+
+    qr = staticmethod(qr)
+    leading = staticmethod(leading)
+    publish: Any = staticmethod(Iterate)  # X on its grid
+    agreed: Any = staticmethod(Iterate.of_integers)  # the iterate that others go on with
+
+    def start(self, name: str, n: int, p: int, rng: np.random.Generator, popularity: Reals | None) -> Any:
+        """X⁰: "flat", "gaussian", or "popular" with rows in proportion to a released popularity."""
+        if name == "gaussian":
+            return gaussian_start(n, p, rng)
+        X = flat_start(n, p, rng)
+        return X if popularity is None else qr(X * popularity[:, None])[0]
+
+    def divided(self, X: Any, R: Any) -> Any:
+        """X·R⁻¹ for a triangular R."""
+        return scipy.linalg.solve_triangular(R.T, X.T, lower=True, check_finite=False).T
+
+    def ritz(self, X: Iterate, Y: Any, rank: int, sigma: float) -> tuple[Reals, Reals]:
+        return ritz(X.values, Y, rank, sigma)
+
+    def smallest(self, R: Any) -> float:
+        """The least singular value of a small matrix."""
+        return float(np.linalg.svd(R, compute_uv=False)[-1])
+
+
+NUMPY = Algebra()

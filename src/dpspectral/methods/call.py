@@ -1,35 +1,148 @@
-"""What a call was allowed and told: public facts that go into its result, for whoever reads about it later."""
+"""The door of every method: arguments are checked and data becomes a source, once; a result leaves with its promise."""
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.core import checks
+from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue
+from dpspectral.methods.result import Facts, Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
+from dpspectral.privacy.ledger import Account, Ledger, Run
+from dpspectral.privacy.noise import NotPrivate
+from dpspectral.privacy.units import Interaction, Unit
+from dpspectral.release.source import Source, as_source
+
+Progress = Callable[[str, float], None]  # what is being done, finished fraction of it
+Seed = int | np.random.Generator
 
 
-def call_facts(unit: Unit, budget: Budget, own_budget: bool, users: int | str | None) -> dict[str, Any]:
-    """Facts of a result: its budget, whether a ledger holds more than this call, what was declared public."""
-    return {
-        "own_budget": own_budget,
-        "budget": budget,
-        "public": tuple(declared(unit, users)),
-        "users_declared": int(users) if isinstance(users, Integral) else None,
-    }
+class Basis(NamedTuple):
+    """What a method makes of its releases."""
+
+    components: NDArray[np.float64]
+    eigenvalues: NDArray[np.float64]
+    unit: Unit  # with the floor that was chosen
+    facts: dict[str, Any]  # of `Facts`: method, noise, and what was chosen
+    catalogue: Catalogue | None = None
 
 
-def declared(unit: Unit, users: int | str | None) -> list[str]:
-    """What the caller declared public, in words: none of it is protected (docs/limits.md)."""
-    found = ["the list of items (columns)"]
-    if isinstance(users, Integral):
-        found.append("the number of users")
-    elif unit.relation.endswith("replace") or (isinstance(unit, Interaction) and users != "private"):
-        found.append("the number of rows")
-    if isinstance(unit, PatternUnit) and unit.floor is not None and unit.floor > 1:
-        found.append(f"the degree floor {unit.floor}")
-    if isinstance(unit, BoundedRows):
-        found.append("the bound on the length of a row")
-    if isinstance(unit, SymmetricUpdate):
-        found.append("size and grid of an update")
-    return found
+class Call:
+    """One call: what it was given, checked, and what it may spend. Parameters are those of `decompose`."""
+
+    def __init__(
+        self,
+        data: Any,
+        rank: int,
+        *,
+        unit: Unit,
+        budget: Budget,
+        catalogue: PrivateCatalogue | None = None,
+        ledger: Account | None = None,
+        users: int | str | None = None,
+        random_state: Seed | None = None,
+        noise: NotPrivate | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if not isinstance(budget, Budget):
+            raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
+        if ledger is not None and not isinstance(ledger, (Ledger, Run)):
+            raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
+        if isinstance(users, str):
+            checks.choice("users", users, ("private",))
+        else:
+            checks.optional_integer("users", users, low=1)
+        rank = checks.integer("rank", rank, low=1)
+        checks.seed("random_state", random_state)
+        checks.optional_integer("threads", threads, low=1, high=1024)
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be a function of (text, fraction), got {progress!r}")
+        if catalogue is not None and not isinstance(catalogue, PrivateCatalogue):
+            raise TypeError(f"catalogue must be None or PrivateCatalogue(...), got {catalogue!r}")
+        self.source: Source = as_source(data, unit, noise, threads, floor_open=catalogue is not None)
+        self.rank = checks.integer("rank", rank, low=1, high=self.source.n)
+        self.ledger, self.budget, self.catalogue = ledger, budget, catalogue
+        self.declared_users: int | str | None = users
+        self.users, self.users_counted = None if isinstance(users, str) else users, None
+        self.random_state, self.progress = random_state, progress
+        if isinstance(users, str):
+            self.source = self.source.without_rows()
+        if self.users is not None:
+            warn_large_delta(budget, self.users, stacklevel=4)
+        self.mu = budget.mu
+
+    users: int | None  # declared, or counted
+    users_counted: int | None
+
+    def reserve(self) -> AbstractContextManager[Run]:
+        """All that the call may spend: the whole of it fits, or nothing is released."""
+        if self.ledger is None:  # a budget of its own is its own reservation
+            return nullcontext(Run(Ledger(self.budget)))
+        return self.ledger.reserve(self.source.relation, self.mu)
+
+    def with_catalogue(self, catalogue: PrivateCatalogue | None) -> Self:
+        """The same call with the catalogue that was chosen for it."""
+        part = copy.copy(self)
+        part.catalogue = catalogue
+        return part
+
+    def with_private_users(self) -> Self:
+        """The same call where nothing may be chosen by the number of rows."""
+        part = copy.copy(self)
+        part.declared_users, part.source = "private", self.source.without_rows()
+        return part
+
+    @property
+    def counts_users(self) -> bool:
+        """Whether the number of users is private, and needed to choose the floor."""
+        unit = self.source.unit
+        private = self.declared_users == "private"
+        return private and isinstance(unit, Interaction) and unit.floor is None and self.catalogue is not None
+
+    def with_mu(self, mu: float) -> Self:
+        """The same call when μ is left."""
+        part = copy.copy(self)
+        part.mu = mu
+        return part
+
+    def counted(self, users: int, mu: float) -> Self:
+        """The same call when users have been counted, and μ is left."""
+        part = copy.copy(self)
+        part.users, part.users_counted, part.mu = users, users, mu
+        warn_large_delta(self.budget, users, stacklevel=4)
+        return part
+
+    def result(self, run: Run, basis: Basis, reason: str = "") -> Result:
+        """The basis with its promise: what was spent, who is protected, and what was declared public."""
+        users = self.declared_users
+        unit, public = basis.unit.describe(), self.source.unit.declared(users)
+        statement = run.statement()
+        facts = Facts(
+            budget=self.budget,
+            own_budget=self.ledger is None,
+            public=public,
+            users_declared=int(users) if isinstance(users, Integral) else None,
+            users_counted=self.users_counted,
+            reason=reason,
+            **basis.facts,
+        )
+        return Result(basis.components, basis.eigenvalues, unit, statement, facts, basis.catalogue, run.ledger)
+
+
+def warn_large_delta(budget: Budget, users: int, stacklevel: int = 3) -> None:
+    """δ is the chance of an unbounded leak about someone; it should be far below one in the number of people."""
+    if budget.delta > 1 / (10 * users):
+        warnings.warn(
+            f"delta={budget.delta:g} is large for this many users: choose at most 1/(10*users)",
+            UserWarning,
+            stacklevel=stacklevel,
+        )

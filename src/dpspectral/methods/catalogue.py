@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dpspectral.core import checks
 from dpspectral.methods.floor import Degrees, choose_floor
+from dpspectral.privacy.entries import check_sigma
 from dpspectral.privacy.ledger import Account
-from dpspectral.privacy.noise import check_sigma
-from dpspectral.privacy.units import Interaction, PatternUnit
+from dpspectral.privacy.units import Interaction, PatternUnit, Unit
 from dpspectral.release.source import Source
 
 Reals = NDArray[np.float64]
@@ -60,6 +60,10 @@ class PrivateCatalogue:
             raise ValueError(f"share must be between 0.0001 and 0.9 of the budget, got {self.share!r}")
         object.__setattr__(self, "minimum", checks.real("minimum", self.minimum, low=0))
         checks.optional_integer("items", self.items, low=1)
+
+    def releases(self, unit: Unit) -> int:
+        """How many sums choosing items (and the floor) takes."""
+        return 2 if isinstance(unit, PatternUnit) and unit.floor is None else 1
 
 
 @dataclass(frozen=True)
@@ -136,8 +140,8 @@ def choose(
         (agreed,) = source.agree(np.array([floor]))
         unit = unit.with_floor(int(agreed[0]))
         restricted = restricted.with_unit(unit)
-    found = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
-    return Selection(restricted, found, rest)
+    catalogue = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
+    return Selection(restricted, catalogue, rest)
 
 
 def catalogue_by_name(given: str | float) -> PrivateCatalogue | str | None:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from dpspectral.privacy.units import MAX_FLOOR, PatternUnit
+from dpspectral.privacy.weights import weight
 
 Reals = NDArray[np.float64]
 _EIGENVALUE = math.sqrt(2)
@@ -64,12 +65,12 @@ def choose_floor(unit: PatternUnit, degrees: Degrees, mu: float, variance_factor
     eigenvalue = _EIGENVALUE * math.sqrt(degrees.kth_part / (8 * degrees.rank))
     best, chosen = math.inf, 1
     for floor in _candidates(4 * float(d.max())):
-        weight = _weight(unit, d, floor)
-        ratio = weight * everything
+        w = weight(d, floor, unit.weighting)
+        ratio = w * everything
         mean = np.average(ratio, weights=target)
         bias = np.average((ratio - mean) ** 2, weights=target) / mean**2
         delta = unit.with_floor(floor).dense_bound(degrees.items)
-        signal = degrees.users * float((weight * d).mean())
+        signal = degrees.users * float((w * d).mean())
         noise = degrees.items * variance_factor * (delta / (mu * signal)) ** 2
         cost = noise + eigenvalue**2 * bias**2 / (bias + _HARMLESS**2)
         if cost < best:
@@ -77,16 +78,10 @@ def choose_floor(unit: PatternUnit, degrees: Degrees, mu: float, variance_factor
     return chosen
 
 
-def _weight(unit: PatternUnit, d: Reals, floor: int) -> Reals:
-    top = np.maximum(d, floor)
-    weight: Reals = 1 / top if unit.weighting == "plain" else 1 / np.sqrt(d * top)
-    return weight
-
-
 def _candidates(largest: float) -> list[int]:
     """1, 2, 3, … in steps of about 10%."""
-    found, floor = [], 1
+    floors, floor = [], 1
     while floor <= min(max(largest, 1), MAX_FLOOR):
-        found.append(floor)
+        floors.append(floor)
         floor = max(floor + 1, int(1.1 * floor))
-    return found
+    return floors

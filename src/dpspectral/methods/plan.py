@@ -24,11 +24,12 @@ from scipy.stats import poisson
 
 from dpspectral.core import checks
 from dpspectral.linalg import orthonormal
+from dpspectral.methods.call import warn_large_delta
 from dpspectral.methods.catalogue import PrivateCatalogue, pick, pick_floor, split
 from dpspectral.methods.decompose import automatic_catalogue
 from dpspectral.methods.dense import MAX_BYTES, VARIANCE_FACTOR, catalogue_sizes
 from dpspectral.methods.floor import Degrees
-from dpspectral.methods.power import shape, start_matrix, warn_large_delta
+from dpspectral.methods.power import DEFAULT, start_matrix
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.closed_form import closed_form_multiplier
 from dpspectral.privacy.iterate import Iterate
@@ -427,7 +428,7 @@ class _Builder:
     def power(self, config: PrivateCatalogue | None) -> Option:
         kept, unit = self._chosen(config, "power", 2.0)
         m = len(kept)
-        p, iterations = shape(self.unit, m, self.rank, None, None)
+        p, iterations = DEFAULT.shape(self.unit, m, self.rank)
         extra = 0 if config is None else self.items
         if self.upload is not None:  # fewer columns, if that is what it takes
             room = (self.upload / 8 - extra) / (iterations * m)

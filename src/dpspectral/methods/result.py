@@ -9,9 +9,9 @@ import html
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,14 @@ from dpspectral.core import checks
 from dpspectral.core.files import UNREADABLE, check_writable, read_arrays, write_whole
 from dpspectral.methods.catalogue import Catalogue
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
-from dpspectral.privacy.ledger import Ledger, Statement
+from dpspectral.privacy.ledger import Ledger
+from dpspectral.privacy.statement import Statement
 
 Reals = NDArray[np.float64]
 _OWN = {"components", "eigenvalues", "summary", "popularity", "chosen", "items"}
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """How a result was made. None of it is about single records."""
 
     method: str  # "power" or "dense"
@@ -47,27 +47,27 @@ class Facts:
 
     def record(self) -> dict[str, Any]:
         """For JSON: what is known."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        found["budget"] = None if self.budget is None else asdict(self.budget)
-        found["public"] = list(self.public)
-        return {name: value for name, value in found.items() if value is not None and value != ""}
+        record = self._asdict()
+        record["budget"] = None if self.budget is None else asdict(self.budget)
+        record["public"] = list(self.public)
+        return {name: value for name, value in record.items() if value is not None and value != ""}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Facts:
         """What `record` wrote; names it does not know are left out."""
-        found = {one.name: record[one.name] for one in fields(cls) if one.name in record}
-        if "budget" in found:
-            found["budget"] = Budget(found["budget"]["epsilon"], found["budget"]["delta"])
-        found["public"] = tuple(str(one) for one in found.get("public", ()))
+        known = {name: record[name] for name in cls._fields if name in record}
+        if "budget" in known:
+            known["budget"] = Budget(known["budget"]["epsilon"], known["budget"]["delta"])
+        known["public"] = tuple(str(one) for one in known.get("public", ()))
         for name in ("iterations", "columns", "users_declared", "users_counted"):
-            checks.optional_integer(name, found.get(name), low=1)
+            checks.optional_integer(name, known.get(name), low=1)
         for name in ("method", "start", "storage", "items_from", "reason"):
-            if not isinstance(found.get(name, ""), str):
-                raise TypeError(f"{name} must be text, got {found[name]!r}")
-        if not isinstance(found.get("parties", {}), Mapping):
-            raise TypeError(f"parties must be a table, got {found['parties']!r}")
-        found["noise_std"] = checks.real("noise_std", found["noise_std"])
-        return cls(**found)
+            if not isinstance(known.get(name, ""), str):
+                raise TypeError(f"{name} must be text, got {known[name]!r}")
+        if not isinstance(known.get("parties", {}), Mapping):
+            raise TypeError(f"parties must be a table, got {known['parties']!r}")
+        known["noise_std"] = checks.real("noise_std", known["noise_std"])
+        return cls(**known)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Result:
 
     def with_facts(self, **changes: Any) -> Self:
         """The same result with other facts."""
-        return replace(self, facts=replace(self.facts, **changes))
+        return replace(self, facts=self.facts._replace(**changes))
 
     def statement(self) -> dict[str, Any]:
         """The promise, for machines: who is protected, how well, by which releases, given what."""
@@ -220,30 +220,30 @@ class Result:
 def read_basis(path: str | os.PathLike[str]) -> tuple[Result, dict[str, NDArray[Any]]]:
     """A result, and the further arrays in its file. The file may come from anybody: it is checked first."""
     try:
-        found = read_arrays(path)
-        summary = json.loads(str(found.pop("summary")))
-        components, eigenvalues = (found.pop(name).astype(np.float64) for name in ("components", "eigenvalues"))
+        arrays = read_arrays(path)
+        summary = json.loads(str(arrays.pop("summary")))
+        components, eigenvalues = (arrays.pop(name).astype(np.float64) for name in ("components", "eigenvalues"))
         if not (np.isfinite(components).all() and np.isfinite(eigenvalues).all()):
             raise ValueError("its numbers are not finite")
         if components.shape != (int(summary["items"]), int(summary["rank"])):
             raise ValueError("its arrays do not fit its summary")
-        items = tuple(str(name) for name in found.pop("items")) if "items" in found else None
+        items = tuple(str(name) for name in arrays.pop("items")) if "items" in arrays else None
         result = Result(
             components, eigenvalues, str(summary["protects"]), Statement.of_record(summary["ledger"]),
-            Facts.of_record(summary), _catalogue(summary, found, len(components)), items=items,
+            Facts.of_record(summary), _catalogue(summary, arrays, len(components)), items=items,
         )  # fmt: skip
     except FileNotFoundError:
         raise
     except (*UNREADABLE, ZeroDivisionError) as error:
         raise ValueError(f"{path}: not a basis that dpspectral saved ({error or type(error).__name__})") from error
-    return result, found
+    return result, arrays
 
 
-def _catalogue(summary: Mapping[str, Any], found: dict[str, NDArray[Any]], n: int) -> Catalogue | None:
-    if "popularity" not in found:
+def _catalogue(summary: Mapping[str, Any], arrays: dict[str, NDArray[Any]], n: int) -> Catalogue | None:
+    if "popularity" not in arrays:
         return None
-    popularity = found.pop("popularity").astype(np.float64)
-    chosen = found.pop("chosen")
+    popularity = arrays.pop("popularity").astype(np.float64)
+    chosen = arrays.pop("chosen")
     if popularity.shape != (n,) or not np.isfinite(popularity).all():
         raise ValueError("its popularity does not fit its items")
     if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not set(chosen.tolist()) <= set(range(n)):

@@ -12,10 +12,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpspectral.core import checks
-from dpspectral.methods.power import columns, run, warn_large_delta
+from dpspectral.methods.call import Call, Seed
+from dpspectral.methods.power import PowerOptions, check_columns_fit, power_basis
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.ledger import Account, Ledger, opened
+from dpspectral.privacy.ledger import Account, Ledger, Run
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.release.source import Curator, restarted
@@ -33,12 +34,11 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         tags.transformer_tags.preserves_dtype = ["float64"]
         return tags
 
-    def _open(self, X: Any) -> tuple[Any, Budget, Account]:
-        """Validated data, the budget of this fit, and the ledger it goes to. Nothing is released here."""
+    def _validated(self, X: Any) -> Any:
+        """The data, as scikit-learn wants it."""
         for name in ("epsilon", "delta"):
             if getattr(self, name) is None:
                 raise ValueError(f"{name} is missing: it is always your choice, pass {type(self).__name__}({name}=...)")
-        budget = Budget(self.epsilon, self.delta)
         try:
             data = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         except ValueError as error:
@@ -53,32 +53,37 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         if checks.integer("n_components", self.n_components, low=1) > n:
             raise ValueError(f"n_components={self.n_components} is more than n_features={n}")
         checks.optional_integer("n_samples", self.n_samples, low=1)
-        # Everything that `run` would refuse, before the first release (which may be a count or a mean).
-        columns(n, self.n_components, self.oversampling)
-        checks.optional_integer("iterations", self.iterations, low=1)
-        checks.optional_integer("random_state", self.random_state, low=0)
-        ledger = opened(budget, self.ledger)
-        warn_large_delta(budget, self.n_samples, stacklevel=4)
-        return data, budget, ledger
+        return data
 
-    def _count(self, source: Curator, budget: Budget, ledger: Account) -> tuple[int, float]:
+    def _call(self, source: Curator) -> Call:
+        """All that could be refused is refused here, before the first release (which may be a count or a mean)."""
+        call = Call(
+            source,
+            self.n_components,
+            unit=source.unit,
+            budget=Budget(self.epsilon, self.delta),
+            ledger=self.ledger,
+            users=self.n_samples,
+            random_state=self.random_state,
+        )
+        check_columns_fit(call, self._options())
+        return call
+
+    def _options(self) -> PowerOptions:
+        return PowerOptions(iterations=self.iterations, oversampling=self.oversampling)
+
+    def _count(self, source: Curator, mu: float, ledger: Account) -> tuple[int, float]:
         """The number of rows (declared, public under the unit, or released), and the share of μ² it took."""
         if self.n_samples is not None:
             return self.n_samples, 0.0
         if isinstance(source.unit, Interaction) or source.unit.neighbours == "replace":
             return int(source.data.shape[0]), 0.0
-        return source.row_count(budget.mu * math.sqrt(_COUNT_SHARE), ledger), _COUNT_SHARE
+        return source.row_count(mu * math.sqrt(_COUNT_SHARE), ledger), _COUNT_SHARE
 
-    def _iterate(self, source: Curator, mu: float, ledger: Account) -> Result:
-        return run(
-            source,
-            self.n_components,
-            mu=mu,
-            ledger=ledger,
-            iterations=self.iterations,
-            oversampling=self.oversampling,
-            random_state=self.random_state,
-        )
+    def _iterate(self, call: Call, run: Run, spent: float, count: int) -> None:
+        """Spend what is left of the budget on the basis, and keep it."""
+        basis = power_basis(call.with_mu(call.mu * math.sqrt(1 - spent)), run, self._options())
+        self._keep(call.result(run, basis), count)
 
     def _keep(self, result: Result, count: int) -> None:
         self.components_: NDArray[np.float64] = result.components.T
@@ -88,7 +93,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             warnings.warn(
                 "all components drowned in noise: use more rows, fewer columns, a smaller norm, or more epsilon",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.n_samples_: int = count
         assert result.ledger is not None
@@ -146,7 +151,7 @@ class PrivatePCA(_PrivateDecomposition):
         (and unless rows are replaced) a noisy count is released with 1% of μ².
     iterations, oversampling : int, optional
         Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
-    random_state : int, optional
+    random_state : int or numpy Generator, optional
         Seed of the public start. The noise takes no seed.
     ledger : Ledger, optional
         A total that several fits share. Without one, each fit is its own budget.
@@ -187,7 +192,7 @@ class PrivatePCA(_PrivateDecomposition):
         n_samples: int | None = None,
         iterations: int | None = None,
         oversampling: int | None = None,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
         ledger: Ledger | None = None,
         noise: NotPrivate | None = None,
     ) -> None:
@@ -209,7 +214,7 @@ class PrivatePCA(_PrivateDecomposition):
         """Spend the budget on a basis of X."""
         unit = BoundedRows(norm=self.norm, neighbours=self.neighbours)
         share = checks.real("mean_share", self.mean_share, low=0, high=1)
-        data, budget, ledger = self._open(X)
+        data = self._validated(X)
         n = data.shape[1]
         centre: NDArray[np.float64] | None = None
         if isinstance(self.mean, str):
@@ -219,15 +224,15 @@ class PrivatePCA(_PrivateDecomposition):
             if centre.shape != (n,) or not np.isfinite(centre).all():
                 raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
         source = Curator(data, unit, noise=restarted(self.noise), centre=centre)  # raises on bad data
-        with ledger.reserve(unit.relation, budget.mu) as account:
+        call = self._call(source)
+        with call.reserve() as run:
             if centre is None and self.mean == "private":
-                mu, spent = budget.mu * math.sqrt(share), share
-                centre, count = source.mean(mu, account, self.n_samples)
+                spent = share
+                centre, count = source.mean(call.mu * math.sqrt(share), run, self.n_samples)
                 source.centre = centre
             else:
-                count, spent = self._count(source, budget, account)
-            result = self._iterate(source, budget.mu * math.sqrt(1 - spent), account)
-        self._keep(result, count)
+                count, spent = self._count(source, call.mu, run)
+            self._iterate(call, run, spent, count)
         self.mean_ = np.zeros(n) if centre is None else centre
         return self
 
@@ -250,7 +255,7 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
         Declared number of rows. Without it a noisy count is released with 1% of μ², unless the unit makes it public.
     iterations, oversampling : int, optional
         Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
-    random_state : int, optional
+    random_state : int or numpy Generator, optional
         Seed of the public start. The noise takes no seed.
     ledger : Ledger, optional
         A total that several fits share. Without one, each fit is its own budget.
@@ -279,7 +284,7 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
         n_samples: int | None = None,
         iterations: int | None = None,
         oversampling: int | None = None,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
         ledger: Ledger | None = None,
         noise: NotPrivate | None = None,
     ) -> None:
@@ -303,10 +308,9 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
             )
         if isinstance(unit, PatternUnit) and getattr(X, "format", None) == "coo":
             X = unit.enforce(X)  # scikit-learn would add repeated pairs up
-        data, budget, ledger = self._open(X)
-        source = Curator(data, unit, noise=restarted(self.noise))  # raises on bad data before anything is released
-        with ledger.reserve(unit.relation, budget.mu) as account:
-            count, spent = self._count(source, budget, account)
-            result = self._iterate(source, budget.mu * math.sqrt(1 - spent), account)
-        self._keep(result, count)
+        source = Curator(self._validated(X), unit, noise=restarted(self.noise))  # raises on bad data
+        call = self._call(source)
+        with call.reserve() as run:
+            count, spent = self._count(source, call.mu, run)
+            self._iterate(call, run, spent, count)
         return self

@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from dpspectral.core import checks
+from dpspectral.core import checks, matrices
 from dpspectral.core.names import FILTERS
+from dpspectral.methods.call import Seed
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.decompose import automatic_catalogue, decompose
 from dpspectral.methods.dense import MAX_BYTES
@@ -31,6 +32,7 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit
+from dpspectral.release.source import as_source
 
 Reals = NDArray[np.float64]
 
@@ -104,7 +106,7 @@ class PrivateRecommender(BaseEstimator):
         catalogue: PrivateCatalogue | str | None = "auto",
         users: int | str | None = None,
         ledger: Ledger | None = None,
-        random_state: int | None = None,
+        random_state: Seed | None = None,
         noise: NotPrivate | None = None,
         threads: int | None = None,
         max_bytes: int = MAX_BYTES,
@@ -134,7 +136,8 @@ class PrivateRecommender(BaseEstimator):
         if not isinstance(unit, PatternUnit):
             raise TypeError(f"unit must be Interaction(...) or User(...), got {unit!r}")
         self._check_filter()
-        n = int(checks.matrix(R).shape[1])
+        source = as_source(R, unit, self.noise, self.threads, floor_open=True)
+        n = source.n
         rank = checks.integer("n_components", self.n_components, low=1, high=n)
         declared = None if self.degrees is None else _declared(self.degrees, n)
         catalogue = self.catalogue
@@ -142,8 +145,8 @@ class PrivateRecommender(BaseEstimator):
         if declared is None and (catalogue is None or nothing):
             catalogue = PrivateCatalogue(items=n)  # all items are kept, but their degrees are needed
         result = decompose(
-            R, rank, unit, budget, method=self.method, catalogue=catalogue, users=self.users, ledger=self.ledger,
-            random_state=self.random_state, noise=self.noise, threads=self.threads, max_bytes=self.max_bytes,
+            source, rank, unit=unit, budget=budget, method=self.method, catalogue=catalogue, users=self.users,
+            ledger=self.ledger, random_state=self.random_state, max_bytes=self.max_bytes,
         )  # fmt: skip
         if declared is not None:
             result = result.with_facts(public=(*result.facts.public, "the degrees of the items"))
@@ -229,7 +232,7 @@ class PrivateRecommender(BaseEstimator):
 
     def _rows(self, rows: Any) -> sp.csr_array:
         check_is_fitted(self)
-        pattern = sp.csr_array(checks.pattern(rows, binarize=False)).astype(np.float64)
+        pattern = sp.csr_array(matrices.pattern(rows, binarize=False)).astype(np.float64)
         if pattern.shape[1] != self.n_features_in_:
             raise ValueError(f"rows must have the {self.n_features_in_} items of the fit, got {pattern.shape[1]}")
         return pattern

@@ -1,4 +1,4 @@
-"""What a ledger holds, entry by entry, and what the entries add up to.
+"""What a ledger holds, entry by entry, what the entries add up to, and what still fits.
 
 Entries are only ever added: what did not happen is cancelled by a further entry, a reservation is settled by one, and
 both stay visible. The sums here are the whole accounting: releases compose as μ² = Σ μ_l², and a reservation counts in
@@ -8,13 +8,84 @@ full until its run is over.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import os
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from dpspectral.privacy.release import Release
+from dpspectral.core import checks
+from dpspectral.privacy.budget import Budget, epsilon_from_mu
+
+_ROUNDING = 1e-12  # slack for adding up L equal parts of μ² in floating point; Budget.mu keeps more than that in hand
+
+
+class BudgetExceededError(RuntimeError):
+    """The release was refused: no noise was drawn and nothing left."""
+
+
+def check_sigma(sigma: float) -> float:
+    """Noise that 64-bit integers can hold; asked before anything is charged."""
+    if not 0 < sigma < 2.0**56:
+        raise ValueError(
+            f"the noise would need a standard deviation of {sigma:.3g} integer steps; between 0 and 2^56 can be drawn. "
+            "The budget is too small for this data, or the unit's bound (norm, size) too large for its grid"
+        )
+    return sigma
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One Gaussian release, with μ = sensitivity/sigma.
+
+    Parameters
+    ----------
+    what : str
+        What was released, in words.
+    protects : str
+        The neighbouring relation, such as "interaction/add-remove".
+    sensitivity : float
+        How far neighbours can be apart, in integer steps.
+    sigma : float
+        The noise's standard deviation, in integer steps.
+    step : float
+        What one step is worth.
+    private : bool
+        False if the noise was seeded by hand.
+    """
+
+    what: str
+    protects: str
+    sensitivity: float
+    sigma: float
+    step: float = 1.0
+    private: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("what", "protects"):
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
+        object.__setattr__(self, "private", checks.flag("private", self.private))
+        for name in ("sensitivity", "sigma", "step"):  # as floats: a file gives them back as such
+            object.__setattr__(self, name, checks.real(name, getattr(self, name), low=0))
+
+    @classmethod
+    def calibrated(
+        cls, what: str, protects: str, sensitivity: float, mu: float, step: float, private: bool = True
+    ) -> Release:
+        """The release that costs μ."""
+        return cls(what, protects, sensitivity, check_sigma(sensitivity / mu), step, private)
+
+    @property
+    def mu(self) -> float:
+        return self.sensitivity / self.sigma
+
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "mu": self.mu}
 
 
 class Kind(StrEnum):
@@ -28,11 +99,10 @@ class Kind(StrEnum):
     UPGRADE = "upgrade"  # from an older format
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of a ledger. `release` has the μ of a release, a reservation, or of what was recorded."""
 
-    number: int
+    number: int  # 0, and no time: not yet written down
     time: str
     kind: Kind
     what: str
@@ -43,25 +113,25 @@ class Entry:
 
     def record(self) -> dict[str, Any]:
         """The entry for JSON."""
-        found = {"number": self.number, "time": self.time, "kind": str(self.kind), "what": self.what, "run": self.run,
+        own = {"number": self.number, "time": self.time, "kind": str(self.kind), "what": self.what, "run": self.run,
                  "label": self.label, "refers": self.refers}  # fmt: skip
-        return found if self.release is None else {**asdict(self.release), "mu": self.release.mu, **found}
+        return own if self.release is None else {**self.release.record(), **own}
+
+    def written(self, number: int) -> Entry:
+        """The entry as it is written down now."""
+        return self._replace(number=number, time=datetime.now(UTC).isoformat(timespec="microseconds"))
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+def draft(kind: Kind, what: str, release: Release | None = None, run: str = "", label: str = "",
+          refers: int | None = None) -> Entry:  # fmt: skip
     """An entry before it has a number and a time."""
+    return Entry(0, "", kind, what, release, run, label, refers)
 
-    kind: Kind
-    what: str
-    release: Release | None = None
-    run: str = ""
-    label: str = ""
-    refers: int | None = None
 
-    def entry(self, number: int) -> Entry:
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        return Entry(number, now, self.kind, self.what, self.release, self.run, self.label, self.refers)
+def reservation(protects: str, mu: float, run: str, label: str) -> Entry:
+    """The draft of all that a run may spend."""
+    what = f"reserved{f' for {label}' if label else ''}"
+    return draft(Kind.RESERVE, what, Release(what, protects, mu, 1.0), run, label)
 
 
 def standing(entries: Iterable[Entry]) -> list[Entry]:
@@ -112,5 +182,94 @@ def committed(entries: Sequence[Entry], more: float = 0.0, run: str = "") -> flo
 def relation(entries: Iterable[Entry]) -> str | None:
     """The neighbouring relation that the entries speak of, if there is one yet."""
     entries = list(entries)
-    found = [entry.release for entry in (*standing(entries), *reservations(entries)) if entry.release is not None]
-    return next((release.protects for release in found if release.protects), None)
+    counting = [entry.release for entry in (*standing(entries), *reservations(entries)) if entry.release is not None]
+    return next((release.protects for release in counting if release.protects), None)
+
+
+def own(entries: Iterable[Entry], run: str) -> tuple[Release, ...]:
+    """The releases of one run."""
+    return tuple(releases(entry for entry in entries if entry.run == run or entry.kind is Kind.CANCEL))
+
+
+def private(releases: Iterable[Release]) -> bool:
+    """Whether none of them was seeded by hand."""
+    return all(release.private for release in releases)
+
+
+def left(entries: Sequence[Entry], budget: Budget) -> float:
+    """μ of one further release that fits, beside what runs have reserved."""
+    return math.sqrt(max(budget.mu**2 - committed(entries) ** 2, 0.0))
+
+
+def check_fits(
+    entries: Sequence[Entry], budget: Budget, protects: str, mu: float, run: str = "", limit: float = math.inf
+) -> None:
+    """Raise unless releases of `mu` in total about `protects` fit: in the budget, and in the limit of their run."""
+    if (known := relation(entries)) is not None and known != protects:
+        raise ValueError(f"this ledger protects {known!r}; a release that protects {protects!r} needs its own ledger")
+    alone = math.hypot(spent_by(entries, run), mu)
+    if alone**2 > limit**2 * (1 + _ROUNDING):
+        raise BudgetExceededError(f"this run would spend mu={alone:.6g} in all, its limit is {limit:.6g}")
+    after = committed(entries, mu, run)
+    if after**2 > budget.mu**2 * (1 + _ROUNDING):
+        rest = left(entries, budget)
+        raise BudgetExceededError(
+            f"this would spend mu={after:.6g}, the ledger allows {budget.mu:.6g} "
+            f"(epsilon={budget.epsilon:g}, delta={budget.delta:g}) and has spent {total(releases(entries)):.6g}; at "
+            f"most epsilon={epsilon_from_mu(rest, budget.delta):.4g} at that delta (mu={rest:.6g}) is left"
+            f"{_reserved_words(entries, run)}"
+        )
+
+
+def _reserved_words(entries: Sequence[Entry], run: str) -> str:
+    others = [entry for entry in reservations(entries) if entry.run != run]
+    if not others:
+        return ""
+    names = ", ".join(f"{entry.label or entry.run} since {entry.time[:19]}" for entry in others)
+    return f"; part of it is reserved by {names} (if that run is dead: dpspectral ledger settle FILE)"
+
+
+Check = Callable[[list[Entry]], None]  # raises if what is to be added does not fit the entries there are
+
+
+class Entries(Protocol):
+    """Where entries are kept."""
+
+    id: str
+
+    def entries(self) -> list[Entry]: ...
+
+    def writable(self) -> None:
+        """Raise if nothing may be added."""
+
+    def append(self, draft: Entry, check: Check | None = None) -> int:
+        """Write the entry down, if `check` accepts those there are at that moment; returns its number."""
+
+
+class InMemory:
+    """Entries of this process."""
+
+    def __init__(self, entries: Sequence[Entry] = (), ledger: str | None = None, closed: bool = False) -> None:
+        self._entries, self._closed = list(entries), closed
+        self.id = ledger or secrets.token_hex(16)
+        self._process, self._lock = os.getpid(), threading.Lock()
+
+    def entries(self) -> list[Entry]:
+        return list(self._entries)
+
+    def writable(self) -> None:
+        if self._process != os.getpid():
+            raise BudgetExceededError("this ledger belongs to another process: a forked copy would be a second budget")
+        if self._closed:
+            raise BudgetExceededError(
+                "this ledger was unpickled: the original may have been charged since, so this copy takes no more; "
+                "Ledger.create(path, budget) makes one in a file that processes can share"
+            )
+
+    def append(self, draft: Entry, check: Check | None = None) -> int:
+        with self._lock:
+            if check is not None:
+                self.writable()
+                check(self.entries())
+            self._entries.append(draft.written(len(self._entries) + 1))
+            return len(self._entries)

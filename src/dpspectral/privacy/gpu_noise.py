@@ -17,7 +17,8 @@ import triton
 import triton.language as tl
 
 from dpspectral.privacy import quantile
-from dpspectral.privacy.noise import SEGMENT, Bytes, Noise, check_sigma, settle
+from dpspectral.privacy.entries import check_sigma
+from dpspectral.privacy.noise import SEGMENT, Bytes, Noise, settle
 
 _BLOCK = 1024  # samples of one program; divides SEGMENT
 _THREADS = min(8, os.cpu_count() or 1)  # more get in each other's way

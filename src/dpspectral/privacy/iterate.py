@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpspectral.core.blas import one_thread_if_small
 from dpspectral.core.jit import jit
 
 DEFAULT_BITS = 20
@@ -80,8 +81,9 @@ class Iterate:
     def spectral(self) -> float:
         """‖X‖₂ from the p × p Gram matrix; γ_n ‖X‖_F² bounds the rounding error of forming it."""
         values = self.values
-        gram = values.T @ values
-        top = float(np.linalg.eigvalsh(gram)[-1])
+        with one_thread_if_small(*self.shape):
+            gram = values.T @ values
+            top = float(np.linalg.eigvalsh(gram)[-1])
         slack = (self.shape[0] + self.shape[1]) * 2.0**-50 * float(np.trace(gram))
         return float(np.sqrt(top + slack))
 

@@ -23,9 +23,8 @@ from dpspectral.core.files import flush
 from dpspectral.privacy import anchor, entries
 from dpspectral.privacy.anchor import Anchor
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.entries import Draft, Entry, Kind
+from dpspectral.privacy.entries import Check, Entry, Kind, Release, draft
 from dpspectral.privacy.ledger_lock import PATIENCE, LedgerFileError, check_host, held
-from dpspectral.privacy.release import Release
 
 FORMAT = 2
 TABLES = (
@@ -177,16 +176,20 @@ class LedgerFile:
 
     # ---- writing
 
-    def append(self, draft: Draft, check: Callable[[list[Entry]], None]) -> int:
+    def writable(self) -> None:
+        """By whoever may open it."""
+
+    def append(self, draft: Entry, check: Check | None = None) -> int:
         """Write the entry down if `check` accepts those there are at that moment; returns its number."""
 
-        def checked(content: list[Entry]) -> Draft:
-            check(content)
+        def checked(content: list[Entry]) -> Entry:
+            if check is not None:
+                check(content)
             return draft
 
         return self._append(checked)
 
-    def _append(self, make: Callable[[list[Entry]], Draft], *, behind: bool = False) -> int:
+    def _append(self, make: Callable[[list[Entry]], Entry], *, behind: bool = False) -> int:
         """`behind`: the anchor may know more than this file, because that is what is being put right."""
         with ExitStack() as locks:
             locks.enter_context(held(self.path))
@@ -199,12 +202,11 @@ class LedgerFile:
                     locks.enter_context(anchor.locked(place))
                     if not behind:
                         self._anchored(rows)
-                draft = make(content)
-                made = draft.entry(1 + len(rows))
+                made = make(content).written(1 + len(rows))
                 row = Row(made, digest_of(rows[-1].digest if rows else self.root, made))
                 insert(database, row)
                 if rows_of(database, self.path)[-1] != row:  # it must read as it was written
-                    raise LedgerFileError(f"the ledger {self.path} does not keep this entry as it is: {draft.what!r}")
+                    raise LedgerFileError(f"the ledger {self.path} does not keep this entry as it is: {made.what!r}")
             # Committed by now, and nothing was released yet. An anchor that is left for another one learns of it too,
             # so that whatever copy still looks there is an old one.
             places = [] if place is None or lost else [place]
@@ -222,7 +224,7 @@ class LedgerFile:
         with held(self.path), self.transaction() as database:
             before = anchor_of([row.entry for row in self._sound(database)])
         gone = lost and before is not None and not before.exists()  # one that is there is asked, whatever was said
-        self._append(lambda _: Draft(Kind.ANCHOR, str(target)), behind=gone)
+        self._append(lambda _: draft(Kind.ANCHOR, str(target)), behind=gone)
 
     def record(self, what: str, mu: float | None) -> tuple[float, int]:
         """Write down what was spent outside of this file: at least what its anchor has seen. Returns μ and number.
@@ -231,7 +233,7 @@ class LedgerFile:
         """
         noted = 0.0
 
-        def make(content: list[Entry]) -> Draft:
+        def make(content: list[Entry]) -> Entry:
             nonlocal noted
             place = anchor_of(content)
             seen = 0.0
@@ -248,7 +250,7 @@ class LedgerFile:
             if noted == 0 and (place is None or mu is not None):
                 raise LedgerFileError("say how much was spent (--epsilon): there is no anchor that knows more")
             relation = entries.relation(content) or ""
-            return Draft(Kind.SPENT, what, Release(what, relation, noted, 1.0) if noted else None)
+            return draft(Kind.SPENT, what, Release(what, relation, noted, 1.0) if noted else None)
 
         number = self._append(make, behind=True)
         return noted, number
@@ -271,7 +273,7 @@ class LedgerFile:
                     )
             with found.transaction(write=True) as database:
                 database.execute("UPDATE policy SET home = ?", (str(target),))
-        found._append(lambda _: Draft(Kind.MOVED, f"from {home} to {target}"))
+        found._append(lambda _: draft(Kind.MOVED, f"from {home} to {target}"))
         return found
 
 
@@ -358,5 +360,6 @@ def anchor_of(content: Sequence[Entry]) -> Path | None:
 
 
 def digest_of(before: str, entry: Entry) -> str:
-    content = json.dumps([before, asdict(entry)], sort_keys=True)
+    release = None if entry.release is None else asdict(entry.release)
+    content = json.dumps([before, {**entry._asdict(), "release": release}], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -18,10 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.entries import Draft, Entry, Kind
+from dpspectral.privacy.entries import Entry, Kind, Release, draft
 from dpspectral.privacy.ledger_file import FORMAT, TABLES, LedgerFile, Row, counted, digest_of, insert
 from dpspectral.privacy.ledger_lock import LedgerFileError, held
-from dpspectral.privacy.release import Release
 
 
 def upgrade(path: Path) -> int:
@@ -76,7 +75,9 @@ def _convert(old: sqlite3.Connection, path: Path, budget: Budget) -> int:
             f"the ledger {path} is damaged: {counted(old)} entries were written, {len(entries)} are left"
         )
     taken = len(entries)
-    entries.append(Draft(Kind.UPGRADE, f"from format 1; {taken} entries, the last digest was {last}").entry(taken + 1))
+    entries.append(
+        draft(Kind.UPGRADE, f"from format 1; {taken} entries, the last digest was {last}").written(taken + 1)
+    )
     ledger = secrets.token_hex(16)
     for statement in ("DROP TABLE policy", "DROP TABLE releases", *TABLES):
         old.execute(statement)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dpspectral.core import checks
 from dpspectral.privacy import quantile
+from dpspectral.privacy.entries import check_sigma
 from dpspectral.privacy.normal_cdf import edge
 
 SEGMENT = 1 << 16  # samples per key
@@ -132,16 +133,6 @@ class NotPrivate:
 
     def keyed(self) -> KeyedNoise:
         return KeyedNoise(next(self.streams())(32), private=False, scale=self.scale)
-
-
-def check_sigma(sigma: float) -> float:
-    """Noise that 64-bit integers can hold; asked before anything is charged."""
-    if not 0 < sigma < 2.0**56:
-        raise ValueError(
-            f"the noise would need a standard deviation of {sigma:.3g} integer steps; between 0 and 2^56 can be drawn. "
-            "The budget is too small for this data, or the unit's bound (norm, size) too large for its grid"
-        )
-    return sigma
 
 
 def _aes_bytes() -> Bytes:

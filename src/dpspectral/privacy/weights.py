@@ -10,9 +10,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import isqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def weight(d: NDArray[Any], floor: int, weighting: str) -> NDArray[np.float64]:
+    """w(d) for d > 0 in floating point, "plain" or "sqrt": for choices, and for runs that make no promise."""
+    top = np.maximum(d, float(floor))
+    weights: NDArray[np.float64] = 1 / top if weighting == "plain" else 1 / np.sqrt(d * top)
+    return weights
 
 
 @lru_cache(maxsize=64)

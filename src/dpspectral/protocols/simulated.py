@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from dpspectral.core import checks
 from dpspectral.linalg.operators import Progress, silent
-from dpspectral.privacy.ledger import Account, charged
+from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import Bytes, KeyedNoise, Noise, NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.question import Shares
 from dpspectral.protocols.secure_sum.messages import Setup
-from dpspectral.release.answer import Answer, released
+from dpspectral.release.answer import Answer, charged, released
 from dpspectral.release.queries import Product, Query
 from dpspectral.release.source import Curator, in_twentieths, restarted
 
@@ -46,7 +46,8 @@ class SimulatedSum(Curator):
         How many really drop out; their rows are still summed, their noise is missing.
     """
 
-    def facts(self) -> dict[str, Any]:
+    @property
+    def holders(self) -> dict[str, Any]:  # type: ignore[override]
         return {"parties": {"protocol": "simulated", "rehearsal": True}}
 
     def __init__(
@@ -68,6 +69,7 @@ class SimulatedSum(Curator):
         if setup is not None and (collusion, drop_tolerance) != (1, 0):
             raise ValueError("collusion and drop_tolerance are part of the setup")
         noise_of: Shares = setup or Setup(bytes(16), parties or 0, collusion, drop_tolerance, 1, bytes(32))
+        self.products = False
         self.noise_shares, self._variance = noise_of.noise_shares, noise_of.share_variance
         most = getattr(noise_of, "drop_tolerance", 0)
         self.survivors = noise_of.parties - checks.integer("dropped", dropped, low=0, high=most)

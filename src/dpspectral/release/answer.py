@@ -6,19 +6,21 @@ leaves nothing behind; if the sum cannot be computed, the charge is taken back; 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Protocol
+import traceback
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.linalg.operators import Progress, silent
+from dpspectral.privacy.entries import Release
+from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import Noise
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """A released noisy sum: integers, what one step is worth, and the noise in those steps."""
 
     integers: NDArray[np.int64]
@@ -31,7 +33,7 @@ class Answer:
         return real
 
 
-class Asked(Protocol):
+class Summed(Protocol):
     """What a query can do here."""
 
     def evaluate(self, rows: Any, progress: Progress, **options: Any) -> Any:
@@ -42,7 +44,7 @@ class Asked(Protocol):
 
 
 def released(
-    query: Asked,
+    query: Summed,
     rows: Any,
     noise: Noise,
     sigma: float,
@@ -54,3 +56,18 @@ def released(
     with charge:
         exact = query.evaluate(rows, progress, **options)
     return query.noisy(exact, noise, sigma)
+
+
+@contextmanager
+def charged(ledger: Account, release: Release) -> Iterator[int]:
+    """The charge comes first: where it is refused, nothing has been computed that a traceback could hold.
+
+    If what was to be released cannot be computed, the charge is taken back.
+    """
+    number = ledger.charge(release)
+    try:
+        yield number
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # what was computed so far goes with its frames
+        ledger.cancel(number)
+        raise

@@ -14,9 +14,9 @@ from dpspectral.data.gpu_rows import GpuRows
 from dpspectral.linalg.gpu_algebra import GpuAlgebra
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.gpu_noise import Bits
-from dpspectral.privacy.ledger import Account, charged
+from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.units import PatternUnit
-from dpspectral.release.answer import Answer
+from dpspectral.release.answer import Answer, charged
 from dpspectral.release.queries import Product, Query
 from dpspectral.release.source import Curator
 
@@ -42,9 +42,10 @@ class GpuCurator(Curator):
         entry = query.entry(what, mu, self.noise.private)
         with charged(ledger, entry):
             assert isinstance(query.unit, PatternUnit)
-            gram = self.data.gram(query.unit.table(query.X))
+            rows: Any = self.data
+            gram = rows.gram(query.unit.table(query.X))
             total = gram.tensor_product(query.X, query.rounding.shift)  # begun, not finished
-            bits = Bits(self.noise, total.numel(), self.data.device)
+            bits = Bits(self.noise, total.numel(), rows.device)
             try:
                 if total.is_cuda:
                     torch.cuda.synchronize(total.device)  # it may fail until here

@@ -1,32 +1,40 @@
-"""The released item-item matrix M = A + N, formed or not.
+"""The released item-item matrix M = A + N, formed or not, and its symmetric noise.
 
 Parties and rows elsewhere add up their matrices, and the noisy sum is there: what is computed from it need not be
 exact. A curator of rows in memory need not form it: M·V = A·V + N·V with both products exact integers, N kept in memory
 or regenerated from a key for every product; both give the same integers, so all that is computed is a function of M.
 Neighbours, sensitivity and noise: `queries.ItemMatrix`. Proof page: docs/proofs/dense.md.
+
+The noise is one sample per i ≤ j, of deviation σ on the diagonal and σ/√2 off it. Tiles are numbered pieces of one key
+(`KeyedNoise`), so stored and regenerated noise are the same matrix. Products N·V are float64 matrix products of
+integers whose sums, in any order, stay below 2^53 by Cauchy-Schwarz; the row norms this needs are checked on the noise.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.core.blas import one_thread_if_small
 from dpspectral.linalg import triangle
 from dpspectral.linalg.operators import BinaryGram, Progress, silent
-from dpspectral.privacy.noise import Noise
-from dpspectral.privacy.release import Release
+from dpspectral.privacy.entries import Release
+from dpspectral.privacy.noise import KeyedNoise, Noise
 from dpspectral.release.answer import Answer
-from dpspectral.release.queries import ItemMatrix, gram
-from dpspectral.release.symmetric_noise import SymmetricNoise, row_norm_bound
+from dpspectral.release.queries import ItemMatrix
 
 GRID_BITS = 16  # of the eigensolver's blocks, where the noise leaves room for it
+_TILE = 1024
 Ints = NDArray[np.int64]
+Reals = NDArray[np.float64]
 
 
 class ReleasedMatrix(ABC):
@@ -36,12 +44,8 @@ class ReleasedMatrix(ABC):
     bits: int  # V is rounded to multiples of 2^−bits
     scale: float  # what one step is worth
     sigma: float  # of the diagonal, in steps
+    noise_std: float  # of an entry off the diagonal, in real units
     storage: str
-
-    @property
-    def noise_std(self) -> float:
-        """Of an entry off the diagonal, in real units."""
-        return float(self.sigma * self.scale / math.sqrt(2))
 
     @abstractmethod
     def part(self, keep: NDArray[np.int64] | None) -> Callable[[Ints], Ints]:
@@ -55,6 +59,7 @@ class KnownMatrix(ReleasedMatrix):
 
     def __init__(self, answer: Answer, n: int) -> None:
         self.n, self.scale, self.sigma = n, answer.scale, answer.sigma
+        self.noise_std = answer.sigma * answer.scale / math.sqrt(2)
         self._matrix = triangle.unpacked(answer.integers, n)
 
     def part(self, keep: NDArray[np.int64] | None) -> Callable[[Ints], Ints]:
@@ -67,14 +72,15 @@ class NoisyMatrix(ReleasedMatrix):
 
     def __init__(self, exact: BinaryGram, noise: SymmetricNoise, scale: float, bits: int) -> None:
         self.n, self.scale, self.sigma, self.bits = exact.n, scale, noise.sigma, bits
+        self.noise_std = noise.sigma * scale / math.sqrt(2)
         self._exact, self._noise = exact, noise
         self.storage = "stored" if noise.stored else "lazy"
 
     @property
     def integers(self) -> Ints:
         """All of it, as the numbers of `triangle.packed`: for small matrices."""
-        found: Ints = triangle.packed(self.part(None)(np.eye(self.n, dtype=np.int64)))
-        return found
+        numbers: Ints = triangle.packed(self.part(None)(np.eye(self.n, dtype=np.int64)))
+        return numbers
 
     def part(self, keep: NDArray[np.int64] | None) -> Callable[[Ints], Ints]:
         noise = self._noise.part(keep)
@@ -97,20 +103,20 @@ class ItemProducts(ItemMatrix):
     """The item-item matrix of rows in memory, answered by a `NoisyMatrix`."""
 
     stored: bool
-    progress: Callable[[float], None] = silent
+    progress: Progress | None = None
 
     def entry(self, what: str, mu: float, private: bool = True) -> Release:
-        found = super().entry(what, mu, private)
-        grid_bits(self.n, found.sigma)  # refused before it is charged
-        return found
+        entry = super().entry(what, mu, private)
+        grid_bits(self.n, entry.sigma)  # refused before it is charged
+        return entry
 
     def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Any:
-        return gram(rows, self.rounding.table, **options)
+        return BinaryGram(rows, self.rounding.table, **options)
 
     def noisy(self, exact: Any, noise: Noise, sigma: float) -> Any:
-        bits = grid_bits(self.n, sigma * noise.scale)
-        made = SymmetricNoise(self.n, sigma, noise.keyed(), stored=self.stored, progress=self.progress)
-        return NoisyMatrix(exact, made, self.scale, bits)
+        bits, scale = grid_bits(self.n, sigma * noise.scale), self.scale
+        own = SymmetricNoise(self.n, sigma, noise.keyed(), stored=self.stored, progress=self.progress)
+        return NoisyMatrix(exact, own, scale, bits)
 
 
 def grid_bits(n: int, sigma: float) -> int:
@@ -122,3 +128,94 @@ def grid_bits(n: int, sigma: float) -> int:
     if room < 8:
         raise OverflowError(f"noise of {sigma:.3g} integer steps is too large for exact products: give more budget")
     return min(GRID_BITS, math.floor(room))
+
+
+def row_norm_bound(n: int, sigma: float) -> float:
+    """A row of the matrix is longer than this with probability below e^−70."""
+    return sigma * (math.sqrt(n / 2) + 13) + math.sqrt(n)
+
+
+class SymmetricNoise:
+    """N, n × n. `stored` keeps all of it (8n² bytes); otherwise a product needs a few tiles at a time."""
+
+    def __init__(
+        self,
+        n: int,
+        sigma: float,
+        noise: KeyedNoise,
+        *,
+        stored: bool,
+        tile: int = _TILE,
+        progress: Progress | None = None,
+    ) -> None:
+        self.n, self.sigma, self._noise, self._tile = n, sigma, noise, tile
+        self._matrix: Reals | None = None
+        if stored:
+            self._matrix = np.empty((n, n))
+            for rows, columns, block, done in self._tiles():
+                self._matrix[rows, columns] = block
+                self._matrix[columns, rows] = block.T
+                if progress is not None:
+                    progress(done)
+            self._check(np.einsum("ij,ij->i", self._matrix, self._matrix))
+
+    @property
+    def stored(self) -> bool:
+        return self._matrix is not None
+
+    def _check(self, squares: Reals) -> None:
+        if squares.max() > row_norm_bound(self.n, self.sigma * self._noise.scale) ** 2:
+            raise OverflowError("the noise is larger than it can be: its source is broken")  # pragma: no cover
+
+    def _block(self, number: int, i: int, j: int) -> Reals:
+        """Tile (i, j) of the upper triangle; the whole symmetric square where i = j."""
+        height, width = (min(self._tile, self.n - k * self._tile) for k in (i, j))
+        block = self._noise.piece(self.sigma / math.sqrt(2), (height, width), 2 * number).astype(np.float64)
+        if i == j:
+            block = np.triu(block, 1)
+            block += block.T
+            block[np.arange(height), np.arange(height)] = self._noise.piece(self.sigma, (height,), 2 * number + 1)
+        return block
+
+    def _tiles(self) -> Iterator[tuple[slice, slice, Reals, float]]:
+        """(rows, columns, block, finished part) over the upper triangle, a few tiles ahead on other threads."""
+        count = -(-self.n // self._tile)
+        places = [(i, j) for i in range(count) for j in range(i, count)]
+        threads = os.cpu_count() or 1
+        with ThreadPoolExecutor(threads) as pool:
+            ahead: list[Future[Reals]] = []
+            try:
+                for number, (i, j) in enumerate(places):
+                    while len(ahead) < min(threads + 1, len(places) - number):
+                        following = number + len(ahead)
+                        ahead.append(pool.submit(self._block, following, *places[following]))
+                    rows, columns = (slice(k * self._tile, (k + 1) * self._tile) for k in (i, j))
+                    yield rows, columns, ahead.pop(0).result(), (number + 1) / len(places)
+            finally:
+                for future in ahead:
+                    future.cancel()
+
+    def part(self, keep: NDArray[np.int64] | None) -> Callable[[Reals], Reals]:
+        """V ↦ N[keep, keep]·V, exact for integer V whose columns have length below 2^52/row_norm_bound."""
+        if self._matrix is not None:
+            matrix = self._matrix if keep is None else self._matrix[np.ix_(keep, keep)]
+            return lambda V: matrix @ V
+        return lambda V: self._regenerated(V) if keep is None else self._regenerated(self._padded(V, keep))[keep]
+
+    def _padded(self, V: Reals, keep: NDArray[np.int64]) -> Reals:
+        whole = np.zeros((self.n, V.shape[1]))
+        whole[keep] = V
+        return whole
+
+    def _regenerated(self, V: Reals) -> Reals:
+        Y = np.zeros(V.shape)
+        squares = np.zeros(self.n)
+        with one_thread_if_small(1, 1):  # the other cores make noise
+            for rows, columns, block, _ in self._tiles():
+                Y[rows] += block @ V[columns]
+                squares[rows] += np.einsum("ij,ij->i", block, block)
+                if rows != columns:
+                    Y[columns] += block.T @ V[rows]
+                    squares[columns] += np.einsum("ij,ij->j", block, block)
+        self._check(squares)
+        return Y

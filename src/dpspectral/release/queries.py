@@ -20,21 +20,19 @@ from numpy.typing import NDArray
 
 from dpspectral.data.rows import PartedRows, Rows
 from dpspectral.linalg import kernels, triangle
-from dpspectral.linalg.blas import one_thread_if_small
 from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, silent
+from dpspectral.privacy.entries import Release
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.privacy.noise import Noise, check_sigma
-from dpspectral.privacy.release import Release
+from dpspectral.privacy.noise import Noise
 from dpspectral.privacy.units import (
     ROUNDING_LOSS,
     ROW_BITS,
     SAFE,
     BoundedRows,
-    DenseRounding,
     PatternUnit,
     Rounding,
     SymmetricUpdate,
-    TallyRounding,
+    TableRounding,
     Unit,
     finer_tally,
     share_term,
@@ -107,16 +105,17 @@ class Query(ABC):
 
     def noisy(self, exact: Ints, noise: Noise, sigma: float) -> Answer:
         """The sum with noise; the exact one is gone."""
+        scale = self.scale
         if self.deviations == [(exact.size, 1.0)]:
             exact += noise.rounded_gaussian(sigma, exact.shape)
         else:
             self.add_noise(exact, lambda deviation, count: noise.rounded_gaussian(deviation, (count,)), sigma)
-        return Answer(exact, self.scale, sigma)
+        return Answer(exact, scale, sigma)
 
     def entry(self, what: str, mu: float, private: bool = True) -> Release:
         """What a ledger is told before the sum is released with noise to match μ."""
-        sigma = check_sigma(self.sensitivity / mu)
-        return Release(what, self.unit.relation, self.sensitivity, sigma, self.scale, private)
+        scale, sensitivity = self.scale, self.sensitivity
+        return Release.calibrated(what, self.unit.relation, sensitivity, mu, scale, private)
 
     @property
     def deviations(self) -> list[tuple[int, float]]:
@@ -136,7 +135,7 @@ class _OnGrid(Query):
 
     @property
     @abstractmethod
-    def rounding(self) -> Rounding | TallyRounding | DenseRounding: ...
+    def rounding(self) -> Rounding | TableRounding: ...
 
     @property
     def sensitivity(self) -> float:
@@ -157,8 +156,7 @@ class Product(_OnGrid):
 
     @cached_property
     def rounding(self) -> Rounding:
-        with one_thread_if_small(*self.X.shape):
-            return self.unit.rounding(self.X, self.loss, self.noise_shares)
+        return self.unit.displacement(self.X).rounding(self.loss, self.noise_shares)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -186,7 +184,7 @@ class _ByDegree(_OnGrid):
 
     @property
     @abstractmethod
-    def rounding(self) -> TallyRounding | DenseRounding: ...
+    def rounding(self) -> TableRounding: ...
 
     def largest(self, users: int) -> float:
         return users * float(self.rounding.table.max())
@@ -201,7 +199,7 @@ class Popularity(_ByDegree):
     """How often each of n items was chosen (users: weighted by 1/√d)."""
 
     @cached_property
-    def rounding(self) -> TallyRounding:
+    def rounding(self) -> TableRounding:
         return self.pattern_unit().popularity_rounding(self.n, self.noise_shares)
 
     @property
@@ -227,7 +225,7 @@ class RootDegrees(_Total):
     """Σ_u √d_u over n items."""
 
     @cached_property
-    def rounding(self) -> TallyRounding:
+    def rounding(self) -> TableRounding:
         return self.pattern_unit().root_degree_rounding(self.n, self.noise_shares)
 
 
@@ -235,7 +233,7 @@ class Users(_Total):
     """How many users have an item at all. One interaction, or one user, more or less moves it by at most 1."""
 
     @cached_property
-    def rounding(self) -> TallyRounding:
+    def rounding(self) -> TableRounding:
         self.pattern_unit()
         table = np.ones(self.n + 1, dtype=np.int64)
         table[0] = 0
@@ -311,7 +309,7 @@ class ItemMatrix(_ByDegree):
     """
 
     @cached_property
-    def rounding(self) -> DenseRounding:
+    def rounding(self) -> TableRounding:
         return self.pattern_unit().dense_rounding(self.n, self.noise_shares)
 
     @property

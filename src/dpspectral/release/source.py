@@ -8,22 +8,22 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.data.rows import Rows, checked, some_columns
-from dpspectral.linalg.algebra import NUMPY, Algebra
+from dpspectral.data.rows import Rows, some_columns
 from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
 from dpspectral.linalg.operators import Operator, Progress, silent
+from dpspectral.linalg.orthonormal import NUMPY, Algebra
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.privacy.ledger import Account, charged
+from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
-from dpspectral.release.answer import Answer, released
+from dpspectral.release.answer import Answer, charged, released
 from dpspectral.release.item_matrix import ItemProducts, KnownMatrix, ReleasedMatrix
 from dpspectral.release.queries import (
     ItemMatrix,
@@ -37,16 +37,22 @@ from dpspectral.release.queries import (
     operator,
 )
 
+Telling = Callable[[str, float], None]  # what is being done, finished fraction of it
+
 
 class Source(ABC):
     """Data of n columns that can be asked for noisy sums, wherever it lies."""
 
     n: int
     unit: Unit
+    relation: str  # the unit's
     rows: int | None = None  # the number of users, where it is public or declared
     noise_shares = 1  # how many parts the noise comes in
-    replicated = False  # whether several machines compute the same thing (`same`)
+    replicated = False  # whether several machines compute the same thing (`agree`)
     algebra: Algebra = NUMPY  # who factors what was released
+    products = False  # whether the item-item matrix can be multiplied without being formed
+    holders: Mapping[str, Any] | None = None  # public facts about who held the rows, where it was not one curator
+    limited = False  # whether it can answer so many questions only (`expects`)
 
     @abstractmethod
     def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
@@ -58,10 +64,6 @@ class Source(ABC):
 
     def expects(self, releases: int) -> None:  # noqa: B027 (most sources can)
         """Raise if so many further releases cannot be had, before the first is paid for."""
-
-    def facts(self) -> dict[str, Any] | None:
-        """Public facts about who held the rows, where it was not one curator."""
-        return None
 
     def without_rows(self) -> Source:
         """The same data for whoever must not see the number of users: nothing is chosen by it."""
@@ -123,17 +125,12 @@ class Source(ABC):
         )
 
     def item_matrix(
-        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Callable[[str, float], None]
+        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Telling | None = None
     ) -> ReleasedMatrix:
         """The item-item matrix with noise. `storage` and `max_bytes` as in `dense_release`, where there is a choice."""
         query = ItemMatrix(self.unit, self.n, noise_shares=self.noise_shares)
-        found = self.release(query, mu, ledger, _matrix_words(self.n), lambda part: progress("sum", part))
-        return KnownMatrix(found, self.n)
-
-    @property
-    def products(self) -> bool:
-        """Whether the item-item matrix can be multiplied without being formed."""
-        return False
+        tell = silent if progress is None else lambda part: progress("sum", part)
+        return KnownMatrix(self.release(query, mu, ledger, f"item-item matrix, {self.n} x {self.n}", tell), self.n)
 
     def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         """The mean of the clipped rows, and their number (declared, public, or noisy)."""
@@ -161,10 +158,6 @@ def float_operator(data: Any, unit: Unit) -> FloatOperator:
     return FloatMatrix(rows)
 
 
-def _matrix_words(n: int) -> str:
-    return f"item-item matrix, {n} x {n}"
-
-
 def chosen_noise(noise: NotPrivate | None) -> Noise:
     """The operating system's entropy, unless the caller asks for reproducible noise by its unmistakable name."""
     if noise is None:
@@ -184,6 +177,8 @@ def restarted(noise: NotPrivate | None) -> NotPrivate | None:
 
 def in_twentieths(progress: Progress) -> Progress:
     """Reports 1/20, 2/20, … 1, each once: exact fractions would tell how many rows there are."""
+    if progress is silent:
+        return silent
     told = 0
 
     def tell(fraction: float) -> None:
@@ -213,12 +208,13 @@ class Curator(Source):
     ) -> None:
         if not isinstance(unit, Unit):
             raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
-        self.unit = unit
         self.noise = chosen_noise(noise)
-        self.data = checked(data, unit)
+        self.unit, self.relation = unit, unit.relation
+        self.data = data.checked(unit) if isinstance(data, Rows) else unit.enforce(data)
         self.n = int(self.data.shape[1])
-        private = isinstance(self.data, Rows) and self.data.users_private
-        self.rows = None if private else int(self.data.shape[0])
+        self.users_private = isinstance(self.data, Rows) and self.data.users_private
+        self.rows = None if self.users_private else int(self.data.shape[0])
+        self.products = not isinstance(self.data, Rows)
         self.threads = threads
         self._options = {"threads": threads, "block_rows": block_rows}
         if centre is not None and not np.isfinite(centre).all():
@@ -232,23 +228,21 @@ class Curator(Source):
     def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Any:
         if isinstance(query, Product) and self.centre is not None:
             query = replace(query, centre=self.centre)
+        tell = in_twentieths(progress)
         entry = query.entry(what, mu, self.noise.private)
-        charge = charged(ledger, entry)
-        return released(query, self.data, self.noise, entry.sigma, charge, in_twentieths(progress), **self._options)
+        return released(query, self.data, self.noise, entry.sigma, charged(ledger, entry), tell, **self._options)
 
     def item_matrix(
-        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Callable[[str, float], None]
+        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Telling | None = None
     ) -> ReleasedMatrix:
         if not self.products:
             return super().item_matrix(mu, ledger, storage=storage, max_bytes=max_bytes, progress=progress)
         stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
-        query = ItemProducts(self.unit, self.n, stored, lambda part: progress("noise", part))
-        found: ReleasedMatrix = self.release(query, mu, ledger, _matrix_words(self.n))
-        return found
-
-    @property
-    def products(self) -> bool:
-        return self.noise_shares == 1 and not isinstance(self.data, Rows)
+        tell = None if progress is None else lambda part: progress("noise", part)
+        matrix: ReleasedMatrix = self.release(
+            ItemProducts(self.unit, self.n, stored, tell), mu, ledger, f"item-item matrix, {self.n} x {self.n}"
+        )
+        return matrix
 
     def restricted(self, columns: NDArray[np.int64]) -> Curator:
         part = copy.copy(self)
@@ -258,8 +252,14 @@ class Curator(Source):
         return part
 
 
-def as_source(data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None) -> Source:
-    """A source as it is, or a curator of the data."""
+def as_source(
+    data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None, *, floor_open: bool = False
+) -> Source:
+    """A source as it is, or a curator of the data. `floor_open`: a catalogue will choose the floor."""
+    if floor_open and not isinstance(unit, PatternUnit):
+        raise TypeError(f"a private catalogue goes with Interaction(...) or User(...), got {unit!r}")
+    if not floor_open and isinstance(unit, PatternUnit) and unit.floor is None:
+        _ = unit.known_floor
     if not isinstance(data, Source):
         return _curator(data)(data, unit, noise=restarted(noise), threads=threads)
     if noise is not None:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.core.blas import one_per_core, one_thread_if_small
 from dpspectral.linalg import orthonormal
-from dpspectral.linalg.blas import one_per_core, one_thread_if_small
 from dpspectral.linalg.floats import row_sums
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.decompose import decompose
 from dpspectral.methods.dense import dense_release
-from dpspectral.methods.power import power_method
+from dpspectral.methods.power import PowerOptions, power_method
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, User
@@ -124,7 +124,7 @@ def _power(
 ) -> Callable[[Any, Budget, int], Reals]:
     def basis(R: Any, budget: Budget, run: int) -> Reals:
         return power_method(
-            R, RANK, unit=unit, budget=budget, iterations=ITERATIONS, oversampling=oversampling, start=start,
+            R, RANK, unit=unit, budget=budget, options=PowerOptions(ITERATIONS, oversampling, start),
             catalogue=catalogue, random_state=run, noise=NotPrivate(run), threads=1,
         ).components  # fmt: skip
 
@@ -145,13 +145,15 @@ def _parties(R: Any, budget: Budget, run: int) -> Reals:
     source = SimulatedSum(
         R, Interaction(), parties=R.shape[0], collusion=tenth, drop_tolerance=tenth, noise=NotPrivate(run), threads=1
     )
-    return decompose(source, RANK, Interaction(), budget, method="power", random_state=run).components
+    return decompose(source, RANK, unit=Interaction(), budget=budget, method="power", random_state=run).components
 
 
 def _automatic(unit: Interaction | User, method: str) -> Callable[[Any, Budget, int], Reals]:
     def basis(R: Any, budget: Budget, run: int) -> Reals:
         noise = NotPrivate(run)
-        return decompose(R, RANK, unit, budget, method=method, random_state=run, noise=noise, threads=1).components
+        return decompose(
+            R, RANK, unit=unit, budget=budget, method=method, random_state=run, noise=noise, threads=1
+        ).components
 
     return basis
 

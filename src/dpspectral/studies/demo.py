@@ -84,8 +84,8 @@ def run_demo(
             calls: list[Callable[[], Any]] = [
                 partial(balcan2016, R, rank, **published),
                 partial(nicolas2025, R, rank, **published),
-                partial(decompose, R, rank, Interaction(), **ours),
-                partial(decompose, R, rank, User(), **ours),
+                partial(decompose, R, rank, unit=Interaction(), **ours),
+                partial(decompose, R, rank, unit=User(), **ours),
             ]
             for method, call in zip(METHODS, calls, strict=True):
                 step(f"ε = {epsilon:g}, run {seed + 1} of {runs}: {method}")

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
+from dpspectral.core.blas import one_per_core
 from dpspectral.data.split import Split
-from dpspectral.linalg.blas import one_per_core
 from dpspectral.models.ranking import evaluate
 from dpspectral.privacy.budget import Budget
 from dpspectral.studies.cells import Cells

@@ -56,8 +56,8 @@ def measure(R: Any, truth: NDArray[np.float64], method: str, epsilon: float, see
     else:
         unit = User() if method.startswith("user") else Interaction()
         result = decompose(
-            R, RANK, unit, Budget(epsilon, delta), method="dense" if method.endswith("dense") else "power",
-            random_state=seed, noise=NotPrivate(1_000 + seed),
+            R, RANK, unit=unit, budget=Budget(epsilon, delta), random_state=seed,
+            method="dense" if method.endswith("dense") else "power", noise=NotPrivate(1_000 + seed),
         )  # fmt: skip
         basis = result.components
         row["noise_std"] = result.facts.noise_std

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpspectral.methods.power import power_method
+from dpspectral.methods.power import PowerOptions, power_method
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction
@@ -56,8 +56,8 @@ def _one(R: Any, truth: Callable[[], Any], kind: str, epsilon: float, run: int) 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="delta=")  # 1/n² is for comparison only
         result = power_method(
-            _source(R, kind, run), RANK, unit=UNIT, budget=Budget(epsilon, 1 / R.shape[1] ** 2), iterations=ITERATIONS,
-            oversampling=COLUMNS - RANK, random_state=run,
+            _source(R, kind, run), RANK, unit=UNIT, budget=Budget(epsilon, 1 / R.shape[1] ** 2),
+            options=PowerOptions(ITERATIONS, COLUMNS - RANK), random_state=run,
         )  # fmt: skip
     return {"error": relative_error(R, truth(), result.components), "noise_std": result.facts.noise_std}
 

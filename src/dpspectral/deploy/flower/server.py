@@ -21,6 +21,7 @@ from dpspectral.deploy.flower.policy import configured_unit
 from dpspectral.deploy.flower.simulate import settings
 from dpspectral.methods.catalogue import catalogue_by_name
 from dpspectral.methods.decompose import decompose
+from dpspectral.methods.power import PowerOptions
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.units import Unit
@@ -70,9 +71,10 @@ def _decompose(
     )  # fmt: skip
     source = SecureSum.over(network, unit, len(names), users=int(config["users"]), journal=journal)
     options: dict[str, Any] = {}
-    for name, kind in (("iterations", int), ("oversampling", int), ("method", str)):
-        if name in config:
-            options[name] = kind(config[name])
+    if "method" in config:
+        options["method"] = str(config["method"])
+    given = {name: int(config[name]) for name in ("iterations", "oversampling") if name in config}
+    options["power"] = PowerOptions.given(**given)
     options["catalogue"] = catalogue_by_name(config.get("catalogue", "auto"))
     told = {"last": ""}
 
@@ -86,7 +88,7 @@ def _decompose(
             )  # fmt: skip
 
     result = decompose(
-        source, int(config["rank"]), unit, budget, ledger=ledger, users="private", progress=tell,
+        source, int(config["rank"]), unit=unit, budget=budget, ledger=ledger, users="private", progress=tell,
         random_state=seed, **options,
     )  # fmt: skip
     holders = {**(result.facts.parties or {}), "rehearsal": bool(config.get("rehearsal", False))}

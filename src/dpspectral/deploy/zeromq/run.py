@@ -15,6 +15,7 @@ from dpspectral.deploy.zeromq.config import Config
 from dpspectral.deploy.zeromq.transport import Transport, read_key
 from dpspectral.linalg.operators import Progress
 from dpspectral.methods.decompose import decompose
+from dpspectral.methods.power import PowerOptions
 from dpspectral.methods.result import Result
 from dpspectral.privacy.ledger import Account, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
@@ -144,7 +145,8 @@ def _decompose(config: Config, source: OnePeer, tell: Callable[[str, float], Non
     run = config.run
     pattern = isinstance(config.unit, PatternUnit) and config.unit.floor is None
     return decompose(
-        source, run["rank"], config.unit, config.budget, method=run.get("method", "auto"), catalogue=config.catalogue,
-        iterations=run.get("iterations"), oversampling=run.get("oversampling"), users="private" if pattern else None,
+        source, run["rank"], unit=config.unit, budget=config.budget, method=run.get("method", "auto"),
+        catalogue=config.catalogue, users="private" if pattern else None,
+        power=PowerOptions.given(iterations=run.get("iterations"), oversampling=run.get("oversampling")),
         random_state=source.public_seed, progress=tell,
     )  # fmt: skip

@@ -39,7 +39,7 @@ class Parties(Source):
     """Parties that answer questions together. Subclasses say how (`_sum`)."""
 
     def _begin(self, setup: Shares, unit: Unit, n: int, users: int | None, counted: int | None, private: bool) -> None:
-        self.unit, self.n = unit, n
+        self.unit, self.relation, self.n = unit, unit.relation, n
         public = isinstance(unit, Interaction) or unit.neighbours == "replace"
         if users is None and not (public and counted is not None):
             raise ValueError(

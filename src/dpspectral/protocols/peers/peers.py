@@ -45,10 +45,11 @@ class PeerSums(Parties):
     """What a source knows about sums that peers make, wherever they are."""
 
     setup: PeerSetup
-    replicated = True
+    replicated = limited = True
     rehearsal = False  # whether all peers are in this process
 
-    def facts(self) -> dict[str, Any]:
+    @property
+    def holders(self) -> dict[str, Any]:  # type: ignore[override]
         setup = self.setup
         return {
             "protocol": "peers", "parties": setup.parties, "collusion": setup.collusion,
@@ -101,7 +102,7 @@ class Peers(PeerSums):
     >>> from dpspectral import Budget, Interaction, Peers, decompose
     >>> from dpspectral.data.synthetic import tastes
     >>> peers = Peers.split(tastes(users=2000, items=200), Interaction(20), parties=10, degree=9)
-    >>> result = decompose(peers, 8, Interaction(20), Budget(epsilon=2, delta=1e-6))
+    >>> result = decompose(peers, 8, unit=Interaction(20), budget=Budget(epsilon=2, delta=1e-6))
     >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3), round(peers.setup.price, 2)
     ((200, 8), True, 2.0, 1.06)
     """

@@ -54,10 +54,12 @@ class SecureSum(Parties):
     >>> from dpspectral import Budget, Interaction, SecureSum, decompose
     >>> from dpspectral.data.synthetic import tastes
     >>> parties = SecureSum.split(tastes(users=2000, items=200), Interaction(20), parties=10)
-    >>> result = decompose(parties, 8, Interaction(20), Budget(epsilon=2, delta=1e-6))
+    >>> result = decompose(parties, 8, unit=Interaction(20), budget=Budget(epsilon=2, delta=1e-6))
     >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3)
     ((200, 8), True, 2.0)
     """
+
+    limited = True
 
     def __init__(
         self,
@@ -105,7 +107,8 @@ class SecureSum(Parties):
         """The public facts of the protocol."""
         return self._network.setup
 
-    def facts(self) -> dict[str, Any]:
+    @property
+    def holders(self) -> dict[str, Any]:  # type: ignore[override]
         setup, local = self.setup, isinstance(self._network, LocalNetwork)
         return {
             "protocol": "secure sum", "parties": setup.parties, "collusion": setup.collusion,
