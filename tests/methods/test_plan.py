@@ -12,7 +12,8 @@ from dpspectral import Budget, Interaction, NotPrivate, User, dense_release, pow
 from dpspectral.cli import main
 from dpspectral.data.synthetic import tastes
 from dpspectral.methods.decompose import automatic_catalogue
-from dpspectral.methods.plan import plan, stand_in, typical
+from dpspectral.methods.plan import plan
+from dpspectral.methods.stand_in import stand_in, typical
 from dpspectral.reports.plan_page import html
 from dpspectral.studies.baselines import nicolas2025
 from dpspectral.studies.metrics import exact_basis, relative_error
