@@ -101,6 +101,11 @@ def test_the_page_in_a_browser(kind, folder, browser, monkeypatch):
         assert browser.get_log("browser") == []  # no errors, not even warnings
         assert {url for url in requested(browser) if not url.startswith("data:")} == {file.as_uri()}
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        cut = browser.execute_script(
+            "return [...document.querySelectorAll('table')].filter(table => { const box = table.parentElement; "
+            "return table.offsetWidth > box.clientWidth && getComputedStyle(box).overflowX !== 'auto'; }).length"
+        )
+        assert cut == 0  # wide tables scroll in a box of their own
         boxes = browser.execute_script(
             "return [...document.querySelectorAll('figure svg')].map(s => { const b = s.getBBox(); "
             "return [b.width, b.height, s.getAttribute('aria-label')]; })"

@@ -3,6 +3,7 @@
 import json
 import re
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_warnings_come_first(ratings, tmp_path):
     body = html[html.index("</h1>") + 5 :].lstrip()
     assert body.startswith('<p class="warning">NOT PRIVATE')
     assert html.rindex('class="warning"') < html.index("<dl")
-    assert "ε = 20 is a weak promise" in html
+    assert "ε = 20 is a weak guarantee" in html
     assert "for this call alone" in html
 
 
@@ -154,14 +155,14 @@ def test_fit_and_federate_write_a_page(data):
     found = run(data, "fit")
     assert found.exit_code == 0, found.output
     told = text_of((data / "basis.report.html").read_text())
-    assert "Whoever ran this held all rows" in told
+    assert "The curator who ran this held all rows" in told
     assert "film" in told
     assert "right in at most" in re.sub(r"\s+", " ", found.output)
     found = run(data, "federate", "--parties", "5", "--report", "page.html")
     assert found.exit_code == 0, found.output
     told = text_of((data / "page.html").read_text())
-    assert "A rehearsal with 5 parties in one process: whoever ran it held all rows" in told
-    assert "The server, and up to 1 of the parties" in told
+    assert "A simulation with 5 parties in one process, whose operator held all rows" in told
+    assert "The server, and up to 1 of the parties colluding with it" in told
     found = run(data, "federate", "--parties", "6", "--engine", "peers", "--degree", "4", "--json")
     assert found.exit_code == 0, found.output
     assert "There was no server" in text_of((data / "basis.report.html").read_text())
@@ -256,15 +257,15 @@ def test_each_warning(result, tmp_path):
     assert "worth more than it says" in warned(result, tmp_path, budget={"epsilon": 0.01, "delta": 1e-7})
     assert "worth more" not in warned(result, tmp_path)
     hidden = {**arrays_of(result), "eigenvalues": np.array([1e9, 1e8, 1.0, 0.0])}
-    assert "2 of 4 components are not stronger than what noise alone" in page_of(tmp_path, summary, hidden)
-    assert "A rehearsal" in warned(result, tmp_path, parties={"rehearsal": True})
+    assert "2 of 4 components are not above the level of noise alone" in page_of(tmp_path, summary, hidden)
+    assert "A simulation" in warned(result, tmp_path, parties={"rehearsal": True})
     assert "for this call alone" in warned(result, tmp_path, parties={"rehearsal": True})
 
 
-def test_real_parties_are_no_rehearsal(result, tmp_path):
+def test_real_parties_are_not_a_simulation(result, tmp_path):
     parties = {"protocol": "peers", "parties": 7, "collusion": 2, "drop_tolerance": 0, "degree": 4, "rehearsal": False}
     told = text_of(page_of(tmp_path, {**result.summary(), "parties": parties}, arrays_of(result)))
-    assert "7 parties held the rows, and showed them to nobody. There was no server." in told
+    assert "7 parties held the rows, and no party's rows left it. There was no server." in told
     assert "up to 2 of the peers" in told
     assert "that party's own ledger" in told
     assert "for this call alone" not in told
@@ -350,3 +351,11 @@ def test_a_page_that_fails_is_a_warning_and_the_basis_is_kept(data, monkeypatch)
 def test_pages_of_different_results_have_different_names(tmp_path):
     assert basis.beside(tmp_path / "m.v1").name == "m.v1.report.html"
     assert basis.beside(tmp_path / "m.npz").name == "m.report.html"
+
+
+def test_wide_tables_scroll_in_a_box_of_their_own(result):
+    text = basis.html(result)
+    assert text.count("<table>") == len(re.findall(r'<div class="scroll"[^>]*><table>', text)) > 0
+    assert ".scroll { overflow-x: auto; }" in text
+    site = (Path(__file__).parents[2] / "docs" / "site.css").read_text()
+    assert re.search(r"table[^{]*\{ overflow-x: auto; \}", site)

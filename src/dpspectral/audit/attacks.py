@@ -1,4 +1,4 @@
-"""Distinguishing games against every way we release something.
+"""Distinguishing games against every mechanism.
 
 `play(world)` runs the real mechanism once, with real entropy, on one of two neighbouring data sets, and returns the
 attacker's log-likelihood ratio: above 0 it says "one". `claimed` is the μ that the ledger was told.
@@ -165,7 +165,7 @@ def _sums(query: Query, worlds: Worlds) -> Worlds:
 
 
 class Server(_Sum):
-    """A secure sum; the server and party 0 pool what they know. The party knows its own share of the noise."""
+    """A secure sum; the server and party 0 collude. The party knows its own share of the noise."""
 
     name = "secure sum"
 

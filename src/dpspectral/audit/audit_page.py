@@ -63,7 +63,7 @@ def html(findings: Sequence[Finding], single: OneRun | None) -> str:
                 "interaction/add-remove", claim.claimed, claim.delta, claim.claimed_mu, "all that is released"
             ),
         ]
-    alarms = [f"The claim is refuted for: {', '.join(broken)}. Do not release anything with this version."]
+    alarms = [f"The claim is refuted for: {', '.join(broken)}. Do not use this version for releases."]
     return page("Audit", parts, warnings=alarms if broken else [])
 
 

@@ -65,4 +65,4 @@ def audit(
         if out is not None:
             OUT.print(f"report: {out}", highlight=False)
     if any(finding.broken for finding in findings) or (single is not None and single.broken):
-        raise click.ClickException("a claim is refuted: do not release anything with this version")
+        raise click.ClickException("a claim is refuted: do not use this version for releases")

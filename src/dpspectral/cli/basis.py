@@ -27,7 +27,7 @@ from dpspectral.reports.basis_page import beside, html, warnings_of
 
 @contextmanager
 def paid(ledger: Ledger) -> Iterator[None]:
-    """A run that does not come to its end says what it has paid."""
+    """A run that fails says what it has spent."""
     try:
         yield
     except KeyboardInterrupt:
@@ -133,14 +133,14 @@ class FitOptions:
         return self.items if self.items == datasets.FROM_DATA else "list"
 
     def write_page(self, result: Result) -> None:
-        """The page of what was written. What was released is paid for: without a page it is still a result."""
+        """The report on what was written. The release is paid for, so a report that fails does not undo it."""
         if self.page is None:
             return
         try:
             write_text(self.page, html(result), errors="replace")
         except Exception as error:
             warnings.warn(
-                f"{self.out} is written, its page is not ({type(error).__name__}: {error}); the release is paid for: "
+                f"{self.out} is written, its report is not ({type(error).__name__}: {error}); the release is paid for: "
                 f"do not run this again, but: dpspectral report {self.out}",
                 UserWarning,
                 stacklevel=2,
@@ -148,7 +148,7 @@ class FitOptions:
 
     @property
     def page(self) -> Path | None:
-        """Where the page for people goes."""
+        """Where the report goes."""
         if self.report == "none":
             return None
         return beside(self.out) if self.report is None else Path(self.report)

@@ -51,7 +51,7 @@ def show(file: Path) -> None:
             ),
             ("protects", found.protects or "nothing was released yet"),
             ("anchor", _anchor_words(anchor)),
-            *([] if found.private else [("warning", "some noise was seeded by hand: not private")]),
+            *([] if found.private else [("warning", "some noise was seeded: not private")]),
         ]
     )
     shown = [(entry, state) for entry in history if (state := _state(entry, history))]

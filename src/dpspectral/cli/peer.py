@@ -59,9 +59,9 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
             ("ledger", ledger_words(Ledger.open(found.ledger))),
             ("basis", f"{summary['items']} items × {summary['rank']} components"),
             ("noise", f"standard deviation {summary['noise_std']:.4g} per entry of the (last) release"),
-            ("price", f"{found.setup.price:.3f} times a curator's noise, for having no server"),
+            ("price", f"{found.setup.price:.3f} times a curator's noise, because there is no server"),
             ("peers", f"{len(last['members'])} of {found.setup.parties} to the end"),
             ("why", summary.get("reason", "")),
-            ("written", f"{found.out} (dpspectral report {found.out} makes a page of it)"),
+            ("written", f"{found.out} (dpspectral report {found.out} writes a report)"),
         ]
     )

@@ -99,7 +99,7 @@ def _print(comparison: Plan, options: PlanOptions) -> None:
         [
             ("recommended", comparison.reason),
             *([("do it by", comparison.command)] if comparison.recommended is not None else []),
-            ("noise", "against the signal of the last component; above 1 it drowns"),
+            ("noise", "against the signal of the last component; above 1 it is lost in noise"),
             *([] if all_fit else [("✗", f"would send more than {options.upload}")]),
             ("from", f"public facts and {comparison.origin}; errors are predictions, no private data was touched"),
             *([("written", str(options.out))] if options.out is not None else []),

@@ -26,4 +26,4 @@ def sample(folder: Path, users: int, items: int, seed: int) -> None:
         ]
         for file, text in zip(files, texts, strict=True):
             write_text(file, text)
-    facts([("written", ", ".join(map(str, files))), ("note", "synthetic: nobody's data")])
+    facts([("written", ", ".join(map(str, files))), ("note", "synthetic data")])

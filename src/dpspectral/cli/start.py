@@ -24,7 +24,7 @@ def _end(*_: object) -> NoReturn:
 
 
 def end_quietly() -> None:
-    """From now on Ctrl-C ends the process; unless whoever started it wants it ignored, as `nohup` and `&` do."""
+    """From now on Ctrl-C ends the process; unless SIGINT was set to be ignored, as by `nohup` and `&`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 

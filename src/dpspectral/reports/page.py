@@ -49,7 +49,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; border-top: 1
 
 
 def svg(figure: Figure) -> str:
-    """A figure as inline SVG: no background, black as the text's colour, ids that are nobody else's on the page."""
+    """A figure as inline SVG: no background, black as the text's colour, ids that are unique on the page."""
     from matplotlib import rc_context
 
     legends = [one for one in [*figure.legends, *(panel.get_legend() for panel in figure.axes)] if one is not None]

@@ -29,7 +29,7 @@ from dpspectral.studies.sets import FAMILIES, DataSet, files, find
 Say = Callable[[str], None]
 NOT_PRIVATE = (
     "Not private: exact figures of the data, and seeded noise. Nothing limits what anyone can learn about one person "
-    "from this page, except where the data is synthetic or public anyway."
+    "from this page, except where the data is synthetic or public."
 )
 
 

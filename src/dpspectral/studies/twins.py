@@ -1,4 +1,4 @@
-"""Synthetic twins of the paper's four data sets, for machines without the data. Nobody's data.
+"""Synthetic twins of the paper's four data sets, for machines without the data.
 
 A twin has its model's number of users, items and interactions exactly (of the train part, ⌊0.8·degree⌋ per user, where
 the paper counts that), its smallest degree, and a tail of the same kind: degrees are log-normal above the smallest one,
@@ -148,7 +148,7 @@ def _at_most(keys: Ints, room: Ints, n: int, rng: np.random.Generator) -> Ints:
 
 
 def _everything_occurs(items: Ints, n: int, rng: np.random.Generator) -> Ints:
-    """Items that nobody chose take the place of one interaction with a frequent item."""
+    """Items without interactions replace one interaction with a frequent item."""
     counts = np.bincount(items, minlength=n)
     absent = np.flatnonzero(counts == 0)
     frequent = np.flatnonzero(counts[items] > max(10, int(np.median(counts))))

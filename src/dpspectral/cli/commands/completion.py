@@ -16,7 +16,7 @@ _USE = {
 @click.argument("shell", type=click.Choice(list(_USE)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete commands, options and their values with the tab key."""
+    """Print the script for tab completion in SHELL."""
     found = get_completion_class(shell)
     assert found is not None
     root = context.find_root().command
