@@ -64,7 +64,7 @@ def test_importing_loads_nothing_heavy(module):
 
 
 def test_what_commands_share_is_light():
-    loaded = json.loads(python(f"import dpspectral.cli.common; {REPORT}").stdout)
+    loaded = json.loads(python(f"import dpspectral.cli.console; {REPORT}").stdout)
     assert not {"numba", "sklearn", "scipy", "matplotlib"} & set(loaded)
 
 

@@ -35,7 +35,7 @@ def test_a_guess_is_right_as_often_as_the_best_test_of_two_gaussians():
         best = (norm.cdf(thresholds) + norm.sf(thresholds - mu)).max() / 2
         assert meaning.guess(mu) == pytest.approx(best, abs=1e-6)
         at = norm.isf(0.01)
-        assert meaning.found_with(mu, 0.01) == pytest.approx(norm.sf(at - mu))
+        assert meaning.detection_rate(mu, 0.01) == pytest.approx(norm.sf(at - mu))
         best = (0.1 * norm.cdf(thresholds) + 0.9 * norm.sf(thresholds - mu)).max()
         assert meaning.surer(mu, 0.9) == pytest.approx(best, abs=1e-6)
 

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from dpspectral.audit import ATTACKS, CONFIDENCES, one_run
 from dpspectral.audit import audit as play
 from dpspectral.audit.audit_page import HEADER, html, rows
-from dpspectral.cli.common import ERR, OUT, check_out, plain_errors, progress_bar
+from dpspectral.cli.console import ERR, OUT, check_out, plain_errors, progress_bar
 from dpspectral.core.files import write_text
 from dpspectral.core.names import MECHANISMS
 from dpspectral.privacy.budget import Budget

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpspectral.cli.common import ERR, check_out
-from dpspectral.cli.ledgers import ledger_words, open_ledger
+from dpspectral.cli.console import ERR, check_out
+from dpspectral.cli.data_set_ledger import ledger_words, open_ledger
 from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.core.files import write_text
 from dpspectral.data import datasets
@@ -81,9 +81,9 @@ class FitOptions:
 
     def opened(self) -> Ledger:
         """The ledger of the data set, or one for this call."""
-        found = Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
-        found.label = self.label or self.out.name
-        return found
+        ledger = Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
+        ledger.label = self.label or self.out.name
+        return ledger
 
     def load(self, data: Path) -> Table:
         """Read the file, once it is sure that the output can be written; then, that there is room for it."""
@@ -123,8 +123,8 @@ class FitOptions:
     def named(self, result: Result, table: Table) -> Result:
         """The result with what only the command knows."""
         names = None if table.items is None else tuple(table.items)
-        found = replace(result, items=names)
-        return found.with_facts(own_budget=self.ledger is None, items_from=self.items_from(table))
+        named = replace(result, items=names)
+        return named.with_facts(own_budget=self.ledger is None, items_from=self.items_from(table))
 
     def items_from(self, table: Table) -> str:
         """Where the list of items came from. (Not its path: the result may be published.)"""

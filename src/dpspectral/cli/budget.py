@@ -7,7 +7,7 @@ import math
 
 import click
 
-from dpspectral.cli.common import facts, plain_errors
+from dpspectral.cli.console import facts, plain_errors
 from dpspectral.core import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.closed_form import closed_form_multiplier, closed_form_true_epsilon

@@ -12,7 +12,7 @@ import click
 from rich.table import Table as Grid
 
 from dpspectral.cli.basis import FitOptions, paid
-from dpspectral.cli.common import OUT, facts, plain_errors, progress_bar
+from dpspectral.cli.console import OUT, facts, plain_errors, progress_bar
 from dpspectral.cli.writing import spent, write_or_keep
 from dpspectral.core.files import write_text, write_whole
 from dpspectral.data.tables import Table

@@ -11,7 +11,7 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import OUT, facts, plain_errors
+from dpspectral.cli.console import OUT, facts, plain_errors
 from dpspectral.core.files import check_writable, write_text
 from dpspectral.data import datasets
 from dpspectral.methods.plan import Plan

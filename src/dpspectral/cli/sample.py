@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpspectral.cli.common import facts, plain_errors
+from dpspectral.cli.console import facts, plain_errors
 from dpspectral.core.files import check_writable, write_text
 from dpspectral.data.synthetic import tastes
 

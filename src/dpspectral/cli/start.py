@@ -46,9 +46,9 @@ def do(what: str, /, **options: Any) -> None:
     """Load what a command does, "module:function" of this folder, and call it."""
     module, _, function = what.partition(":")
     try:
-        found = getattr(import_module(f"dpspectral.cli.{module}"), function)
+        body = getattr(import_module(f"dpspectral.cli.{module}"), function)
         with _usual():
-            found(**options)
+            body(**options)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -56,7 +56,7 @@ def surer(mu: float, before: float) -> float:
     return float(before * ndtr(mu / 2 + lean) + (1 - before) * ndtr(mu / 2 - lean))
 
 
-def found_with(mu: float, false_alarms: float) -> float:
+def detection_rate(mu: float, false_alarms: float) -> float:
     """The largest share of true cases that a test with so many false alarms can find."""
     return float(ndtr(ndtri(false_alarms) + mu))
 
@@ -96,7 +96,7 @@ def words(relation: str, epsilon: float, delta: float, mu: float, what: str = "t
         for count in _GROUP:
             many = count * mu
             asked = f"{count} {protected.several} of a person" if count > 1 else f"one of the {protected.several}"
-            rows.append((asked, of_hundred(guess(many)), of_hundred(found_with(many, 0.01))))
+            rows.append((asked, of_hundred(guess(many)), of_hundred(detection_rate(many, 0.01))))
         instead = (
             "To protect a whole person, use User() in Python or --unit user on the command line."
             if protected.several == "items"
@@ -118,8 +118,8 @@ def caption(relation: str, mu: float) -> str:
     more = f" and for {_DRAWN} {several} of a person at once (dashed)" if several else ""
     return (
         f"The best that anyone can do: share of true cases found against share of false alarms, for one secret (line)"
-        f"{more}; dotted: guessing blindly. At 1 false alarm of 100 at most {of_hundred(found_with(mu, 0.01))} of 100 "
-        "true cases are found, blindly 1."
+        f"{more}; dotted: guessing blindly. At 1 false alarm of 100 at most {of_hundred(detection_rate(mu, 0.01))} of "
+        "100 true cases are found, blindly 1."
     )
 
 

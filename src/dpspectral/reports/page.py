@@ -68,9 +68,9 @@ def svg(figure: Figure) -> str:
         text = text.replace(f"fill: {black}", "fill: currentColor").replace(f"stroke: {black}", "stroke: currentColor")
     text = text.replace("<svg ", '<svg fill="currentColor" ', 1)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
-    text = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
+    text = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", text)
     mark = f"f{crc32(text.encode()):08x}-"
-    return re.sub(r'((?: id="|href="#|url\(#))', lambda found: found[1] + mark, text)
+    return re.sub(r'((?: id="|href="#|url\(#))', lambda match: match[1] + mark, text)
 
 
 @contextmanager

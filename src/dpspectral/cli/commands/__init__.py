@@ -44,8 +44,8 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in self.commands:
             return None
-        found: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
-        return found
+        command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
+        return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, commands in _MAP.items():

@@ -17,7 +17,7 @@ _USE = {
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the script for tab completion in SHELL."""
-    found = get_completion_class(shell)
-    assert found is not None
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
     root = context.find_root().command
-    click.echo(found(root, {}, "dpspectral", "_DPSPECTRAL_COMPLETE").source())
+    click.echo(completion_class(root, {}, "dpspectral", "_DPSPECTRAL_COMPLETE").source())
