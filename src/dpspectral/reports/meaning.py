@@ -136,7 +136,7 @@ def draw(relation: str, mu: float) -> Any:
     panel.plot(alarms, alarms, color="black", linestyle=":", label="blindly")
     panel.set_xscale("log")
     panel.set_xlabel("false alarms")
-    panel.set_ylabel("found")
+    panel.set_ylabel("true cases found")
     panel.set_ylim(0, 1.02)
     panel.legend(frameon=False)
     return figure
