@@ -96,14 +96,14 @@ def compare(name: str, R: sp.csr_array, repeats: int) -> None:
     memory = {title: resident_peak(call) for title, call in calls.items()}
     best = float(np.sum(svds(S.astype(np.float64), P)[1] ** 2))
     captured = {title: energy(S, np.asarray(call())) / best for title, call in calls.items()}
-    found = interleaved(calls, repeats)
+    measured = interleaved(calls, repeats)
 
     print(f"\n## {name}: {R.shape[0]:,} x {R.shape[1]:,}, {R.nnz:,} ones, p = {P}, L = {ITERATIONS}, ε = 1")
     print(
         "\n| | seconds: median (least to most) | private / this | MiB above the input | energy |\n|---|---|---|---|---|"
     )
-    private = statistics.median(found["dpspectral, private"])
-    for title, times in found.items():
+    private = statistics.median(measured["dpspectral, private"])
+    for title, times in measured.items():
         peak, ratio = memory[title], private / statistics.median(times)
         shown = "-" if peak is None else f"{peak / 2**20:.0f}"
         print(f"| {title} | {in_words(times)} | {ratio:.2f} | {shown} | {captured[title]:.3f} |", flush=True)

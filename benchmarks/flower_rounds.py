@@ -135,7 +135,7 @@ def client_fn(context: Context) -> Client:
 
 
 @dataclass
-class Found:
+class RoundTimes:
     """Seconds."""
 
     wave: float = 0.0  # of messages without content
@@ -172,43 +172,43 @@ def empty_wave(grid: Grid, nodes: list[int]) -> float:
     return seconds
 
 
-def serve(grid: Grid, context: Context, found: Found, shape: tuple[int, int], parties: int, rounds: int) -> None:
+def serve(grid: Grid, context: Context, seconds: RoundTimes, shape: tuple[int, int], parties: int, rounds: int) -> None:
     tenth = parties // 10
     graph = choose_graph(parties, tenth, tenth)
     exact = sum(integers_of(part, *shape) for part in range(parties))
     nodes = wait_for_nodes(grid, parties, PATIENCE)
-    found.wave = statistics.median([empty_wave(grid, nodes) for _ in range(4)][1:])  # the first is to warm up
-    tell(f"an empty wave: {found.wave:.2f} s")
+    seconds.wave = statistics.median([empty_wave(grid, nodes) for _ in range(4)][1:])  # the first is to warm up
+    tell(f"an empty wave: {seconds.wave:.2f} s")
     network = FlowerNetwork(
         grid, nodes, catalogue="", collusion=tenth, drop_tolerance=tenth, rounds=rounds, patience=PATIENCE
     )
     start = time.perf_counter()
     network.start()
-    found.setup = time.perf_counter() - start
-    tell(f"our setup: {found.setup:.2f} s")
+    seconds.setup = time.perf_counter() - start
+    tell(f"our setup: {seconds.setup:.2f} s")
     strategy = Averaged(parties)
     secagg = SecAggPlusWorkflow(graph.neighbours + 1, graph.threshold, max_weight=float(WEIGHT), clipping_range=CLIP)
 
     def ours() -> None:
         start = time.perf_counter()
         opened = network.sum(b"", shape[0] * shape[1], BITS)
-        found.ours.append(time.perf_counter() - start)
+        seconds.ours.append(time.perf_counter() - start)
         if len(opened.survivors) < parties or not np.array_equal(opened.integers, exact.reshape(-1)):
             raise AssertionError("our sum is wrong: this benchmark measures nothing")
-        tell(f"our round: {found.ours[-1]:.2f} s")
+        tell(f"our round: {seconds.ours[-1]:.2f} s")
 
     def theirs(context: Context) -> None:
         strategy.average = np.empty(0)
         start = time.perf_counter()
         secagg(grid, context)
-        found.theirs.append(time.perf_counter() - start)
+        seconds.theirs.append(time.perf_counter() - start)
         wanted = exact * (2 * CLIP / LEVELS) / parties
         if strategy.average.shape != shape or np.abs(strategy.average - wanted).max() > 4 * CLIP / LEVELS:
             raise AssertionError("the average of SecAgg+ is wrong: this benchmark measures nothing")
-        tell(f"SecAgg+'s round: {found.theirs[-1]:.2f} s")
+        tell(f"SecAgg+'s round: {seconds.theirs[-1]:.2f} s")
 
     def both(_: Grid, context: Context) -> None:
-        if len(found.ours) % 2:
+        if len(seconds.ours) % 2:
             theirs(context)
             ours()
         else:
@@ -225,16 +225,16 @@ def tell(text: str) -> None:
     print(f"  {text}", flush=True)
 
 
-def measure(shape: tuple[int, int], parties: int, rounds: int, folder: Path) -> Found:
+def measure(shape: tuple[int, int], parties: int, rounds: int, folder: Path) -> RoundTimes:
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    file, found = folder / "settings.json", Found()
+    file, seconds = folder / "settings.json", RoundTimes()
     file.write_text(json.dumps({"rows": shape[0], "columns": shape[1], "folder": str(folder)}))
     os.environ[CONFIG] = str(file)  # before ray starts its workers
     server = ServerApp()
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        serve(grid, context, found, shape, parties, rounds)
+        serve(grid, context, seconds, shape, parties, rounds)
 
     run_simulation(
         server_app=server,
@@ -245,19 +245,19 @@ def measure(shape: tuple[int, int], parties: int, rounds: int, folder: Path) -> 
             "init_args": {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"},
         },
     )
-    return found
+    return seconds
 
 
-def report(found: Found, rounds: int) -> None:
-    mine, other = statistics.median(found.ours), statistics.median(found.theirs)
-    spread = mine + found.setup / rounds
+def report(seconds: RoundTimes, rounds: int) -> None:
+    mine, other = statistics.median(seconds.ours), statistics.median(seconds.theirs)
+    spread = mine + seconds.setup / rounds
     print("\n| wall seconds | ours | SecAgg+ | ours / SecAgg+ |\n|---|---|---|---|")
-    print(f"| setup, once | {found.setup:.2f} | in each round | |")
+    print(f"| setup, once | {seconds.setup:.2f} | in each round | |")
     print(f"| a round (3 and 4 waves) | {mine:.2f} | {other:.2f} | {mine / other:.3f} |")
     print(f"| a round, with its part of the setup | {spread:.2f} | {other:.2f} | {spread / other:.3f} |")
-    for name, values in (("ours", found.ours), ("SecAgg+", found.theirs)):
+    for name, values in (("ours", seconds.ours), ("SecAgg+", seconds.theirs)):
         print(f"\n{name}, all rounds: " + ", ".join(f"{value:.2f}" for value in values), end="")
-    print(f"\nan empty wave of messages to all parties: {found.wave:.2f} s; load of the machine: ", end="")
+    print(f"\nan empty wave of messages to all parties: {seconds.wave:.2f} s; load of the machine: ", end="")
     print(", ".join(f"{value:.1f}" for value in os.getloadavg()) + f" on {os.cpu_count()} cores")
 
 
@@ -279,8 +279,8 @@ def main() -> None:
         flush=True,
     )
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(shape, chosen.parties, chosen.rounds, Path(folder))
-    report(found, chosen.rounds)
+        seconds = measure(shape, chosen.parties, chosen.rounds, Path(folder))
+    report(seconds, chosen.rounds)
 
 
 if __name__ == "__main__":

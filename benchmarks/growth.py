@@ -90,8 +90,8 @@ def sum_series(small: bool, repeats: int) -> Series:
     by_numbers = {32 * n: [secure_sum(400, n, 32, 20) for _ in range(repeats)] for n in sizes}
     by_parties = {s: [secure_sum(400, 2_000, 32, s) for _ in range(repeats)] for s in crowds}
 
-    def middle(found: dict[int, list[tuple[float, float]]], side: int) -> tuple[list[int], list[float]]:
-        return list(found), [statistics.median(pair[side] for pair in pairs) for pairs in found.values()]
+    def middle(times: dict[int, list[tuple[float, float]]], side: int) -> tuple[list[int], list[float]]:
+        return list(times), [statistics.median(pair[side] for pair in pairs) for pairs in times.values()]
 
     return {
         "numbers n·p of a sum, a party": middle(by_numbers, 0),

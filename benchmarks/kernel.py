@@ -55,10 +55,10 @@ def main() -> None:
     given = parser.parse_args()
     shape = (7_000, 2_000, 400_000) if given.small else (70_000, 10_000, 8_000_000)
     for name, data in (("Uniform", uniform), ("Tastes", tastes)):
-        found = interleaved(kernels(data(*shape)), given.repeats, pause=PAUSE)
-        first = statistics.median(next(iter(found.values())))
+        measured = interleaved(kernels(data(*shape)), given.repeats, pause=PAUSE)
+        first = statistics.median(next(iter(measured.values())))
         print(f"\n| {name} | ms: median (least to most) | this / ours |\n|---|---|---|")
-        for title, times in found.items():
+        for title, times in measured.items():
             print(f"| {title} | {in_words(times, 1e-3)} | {statistics.median(times) / first:.2f} |", flush=True)
     one = interleaved({"core": lambda: [SecureNoise().rounded_gaussian(1e5, (1 << 16,)) for _ in range(32)]}, 9)["core"]
     print(f"\nnoise: {32 * (1 << 16) / statistics.median(one) / 1e6:.0f} million samples a second on one core")

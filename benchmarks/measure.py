@@ -82,10 +82,10 @@ def uniform(users: int, items: int, nonzeros: int) -> sp.csr_array:
 
 def tastes(users: int, items: int, nonzeros: int) -> sp.csr_array:
     """Synthetic ratings with popular items, tastes and log-normal degrees, like MovieLens-10M."""
-    found = twin(Shape("benchmark", users, items, nonzeros, False, min(20, nonzeros // users), 69, 60.0, 1.25))
-    found.sort_indices()
-    ones = np.ones(found.nnz, dtype=np.float32)
-    return sp.csr_array((ones, found.indices.astype(np.int32), found.indptr.astype(np.int32)), shape=found.shape)
+    pattern = twin(Shape("benchmark", users, items, nonzeros, False, min(20, nonzeros // users), 69, 60.0, 1.25))
+    pattern.sort_indices()
+    ones = np.ones(pattern.nnz, dtype=np.float32)
+    return sp.csr_array((ones, pattern.indices.astype(np.int32), pattern.indptr.astype(np.int32)), shape=pattern.shape)
 
 
 def energy(S: Any, V: np.ndarray) -> float:

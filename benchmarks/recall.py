@@ -46,8 +46,8 @@ def study(name: str, train, test, users, seeds: int) -> None:  # type: ignore[no
     def ranked(scores) -> Ranking:  # type: ignore[no-untyped-def]
         return evaluate(scores, train, test, users=users)
 
-    def cell(found: list[Ranking]) -> str:
-        return f"{np.mean([f.recall for f in found]):.3f} / {np.mean([f.ndcg for f in found]):.3f}"
+    def cell(rankings: list[Ranking]) -> str:
+        return f"{np.mean([f.recall for f in rankings]):.3f} / {np.mean([f.ndcg for f in rankings]):.3f}"
 
     print(f"\n**{name}**, Recall@20 / NDCG@20\n\n| | " + " | ".join(f"ε = {e:g}" for e in EPSILONS) + " |")
     print("|---" * (1 + len(EPSILONS)) + "|")
@@ -57,8 +57,8 @@ def study(name: str, train, test, users, seeds: int) -> None:  # type: ignore[no
             nicolas2025(train, RANK, epsilon=epsilon, delta=1 / n**2, random_state=seed, noise_seed=seed).components
             for seed in range(seeds)
         ]
-        found = [ranked(lambda r, U=U: (r @ (U / root)) @ (root * U).T) for U in paper]  # its R_p
-        rows.setdefault("the paper's basis, exact degrees", []).append(cell(found))
+        rankings = [ranked(lambda r, U=U: (r @ (U / root)) @ (root * U).T) for U in paper]  # its R_p
+        rows.setdefault("the paper's basis, exact degrees", []).append(cell(rankings))
         for unit in (Interaction(), User()):
             for method in ("power", "dense"):
                 models = [

@@ -101,14 +101,14 @@ class Fixed:
 
 
 def ours(vectors: Sequence[NDArray[np.int64]], drops: int) -> Round:
-    found, leaving = Round(), set[int]()
+    cost, leaving = Round(), set[int]()
     marks: list[tuple[float, float]] = []
 
     def post(stage: str, party: int, to_server: bool, message: bytes) -> bytes | None:
         if stage == "masked" and party in leaving:
             return None
         if stage == "masked" and to_server:
-            found.vector = len(message)
+            cost.vector = len(message)
         return message
 
     def mark() -> None:
@@ -127,12 +127,12 @@ def ours(vectors: Sequence[NDArray[np.int64]], drops: int) -> Round:
     opened = network.sum(b"", vectors[0].size, BITS, progress=progress)
     mark()
     for stage, (start, before), (end, after) in zip(STAGES, marks, marks[1:], strict=False):
-        found.seconds[stage, "server"] = after - before
-        found.seconds[stage, "parties"] = end - start - (after - before)  # whatever is not the server's
+        cost.seconds[stage, "server"] = after - before
+        cost.seconds[stage, "parties"] = end - start - (after - before)  # whatever is not the server's
     check(opened.integers, vectors, leaving)
-    found.sent = sum(side.sent for side in network.traffic.parties)
-    found.received = network.traffic.server.sent
-    return found
+    cost.sent = sum(side.sent for side in network.traffic.parties)
+    cost.received = network.traffic.server.sent
+    return cost
 
 
 def check(total: Integers, vectors: Sequence[Integers], leaving: set[int]) -> None:
@@ -199,63 +199,63 @@ class Node:
 
 
 def theirs(vectors: Sequence[Integers], drops: int) -> Round:
-    found = Round()
+    cost = Round()
     nodes = [Node(number, vector) for number, vector in enumerate(vectors)]
     around = flower_ring(GRAPH.neighbours // 2)
     leaving = leavers(drops, around[0])
-    published = exchange(found, nodes, around)
+    published = exchange(cost, nodes, around)
     staying = [node for node in nodes if node.number not in leaving]
-    total = collect(found, staying)
-    total = unmask(found, staying, around, total, published)
+    total = collect(cost, staying)
+    total = unmask(cost, staying, around, total, published)
     if total[0][0] != len(staying):
         raise AssertionError("the factors do not add up")
     check(total[1], vectors, leaving)
-    return found
+    return cost
 
 
 def flower_ring(half: int) -> list[set[int]]:
     """Neighbours on a shuffled ring, a node being among its own."""
     order = random.sample(range(PARTIES), PARTIES)
-    found = [set[int]() for _ in order]
+    around = [set[int]() for _ in order]
     for place, number in enumerate(order):
-        found[number] = {order[(place + step) % PARTIES] for step in range(-half, half + 1)}
-    return found
+        around[number] = {order[(place + step) % PARTIES] for step in range(-half, half + 1)}
+    return around
 
 
-def exchange(found: Round, nodes: list[Node], around: list[set[int]]) -> dict[int, tuple[bytes, bytes]]:
+def exchange(cost: Round, nodes: list[Node], around: list[set[int]]) -> dict[int, tuple[bytes, bytes]]:
     """Keys and shares; returns the public keys."""
     published: dict[int, tuple[bytes, bytes]] = {}
     for node in nodes:
-        with found.timed("setup", "parties"):
+        with cost.timed("setup", "parties"):
             published[node.number] = node.publish()
-        found.sent += sum(map(len, published[node.number]))
+        cost.sent += sum(map(len, published[node.number]))
     boxes: dict[int, dict[int, bytes]] = {node.number: {} for node in nodes}
     for node in nodes:
-        with found.timed("setup", "server"):
+        with cost.timed("setup", "server"):
             roster = {other: published[other] for other in around[node.number]}
-        with found.timed("setup", "parties"):
+        with cost.timed("setup", "parties"):
             sealed = node.share(roster)
-        with found.timed("setup", "server"):
+        with cost.timed("setup", "server"):
             for receiver, content in sealed.items():
                 boxes[receiver][node.number] = content
         size = sum(ID_BYTES + len(content) for content in sealed.values())
-        found.sent += size
-        found.received += size + sum(ID_BYTES + sum(map(len, both)) for both in roster.values())
+        cost.sent += size
+        cost.received += size + sum(ID_BYTES + sum(map(len, both)) for both in roster.values())
     for node in nodes:  # Flower does this with the masking; it belongs to the shares, as on our side
-        with found.timed("setup", "parties"):
+        with cost.timed("setup", "parties"):
             node.keep(boxes[node.number])
     return published
 
 
-def collect(found: Round, staying: list[Node]) -> list[Integers]:
+def collect(cost: Round, staying: list[Node]) -> list[Integers]:
     """The sum of the masked vectors."""
     answers = []
     for node in staying:
-        with found.timed("masking", "parties"):
+        with cost.timed("masking", "parties"):
             answers.append(node.masked())
-        found.vector = sum(map(len, answers[-1]))
-        found.sent += found.vector
-    with found.timed("masking", "server"):
+        cost.vector = sum(map(len, answers[-1]))
+        cost.sent += cost.vector
+    with cost.timed("masking", "server"):
         total = [bytes_to_ndarray(part) for part in answers[0]]
         for answer in answers[1:]:
             total = arithmetic.parameters_addition(total, [bytes_to_ndarray(part) for part in answer])
@@ -263,7 +263,7 @@ def collect(found: Round, staying: list[Node]) -> list[Integers]:
 
 
 def unmask(
-    found: Round,
+    cost: Round,
     staying: list[Node],
     around: list[set[int]],
     total: list[Integers],
@@ -273,17 +273,17 @@ def unmask(
     active = {node.number for node in staying}
     collected: dict[int, list[bytes]] = {number: [] for number in range(PARTIES)}
     for node in staying:
-        with found.timed("unmasking", "server"):
+        with cost.timed("unmasking", "server"):
             near = around[node.number]
             asked = list(near & active), list(near - active)
-        with found.timed("unmasking", "parties"):
+        with cost.timed("unmasking", "parties"):
             shares = node.opened(*asked)
-        with found.timed("unmasking", "server"):
+        with cost.timed("unmasking", "server"):
             for owner, share in shares.items():
                 collected[owner].append(share)
-        found.sent += sum(ID_BYTES + len(share) for share in shares.values())
-        found.received += ID_BYTES * len(near)
-    with found.timed("unmasking", "server"):
+        cost.sent += sum(ID_BYTES + len(share) for share in shares.values())
+        cost.received += ID_BYTES * len(near)
+    with cost.timed("unmasking", "server"):
         for owner, shares_of_one in collected.items():
             secret = combine_shares(shares_of_one)
             if owner in active:
@@ -316,13 +316,13 @@ def measure(shape: tuple[int, int], repeats: int) -> dict[tuple[str, int], list[
     rng = np.random.default_rng(0)
     integers = [rng.integers(0, LEVELS, shape) for _ in range(PARTIES)]
     quantised = [vector.astype(np.int32) for vector in integers]  # what Flower's quantisation gives
-    found: dict[tuple[str, int], list[Round]] = {(who, drops): [] for drops in (0, 2) for who in ("ours", "theirs")}
+    measured: dict[tuple[str, int], list[Round]] = {(who, drops): [] for drops in (0, 2) for who in ("ours", "theirs")}
     for number in range(repeats + 1):
-        for (who, drops), rounds in found.items():
+        for (who, drops), rounds in measured.items():
             one = ours(integers, drops) if who == "ours" else theirs(quantised, drops)
             if number:  # the first is to warm up
                 rounds.append(one)
-    return found
+    return measured
 
 
 def report_seconds(mine: list[Round], other: list[Round]) -> float:
@@ -363,12 +363,12 @@ def main() -> None:
         f"{shape[0]:,} x {shape[1]}, {PARTIES} parties, {GRAPH.neighbours} neighbours, threshold {GRAPH.threshold}, "
         f"{BITS} bits; medians of {chosen.repeats}"
     )
-    found = measure(shape, chosen.repeats)
+    measured = measure(shape, chosen.repeats)
     ratios = {}
     for drops in (0, 2):
         print(f"\n{drops or 'no'} parties drop out after the shares\n")
-        ratios[drops] = report_seconds(found["ours", drops], found["theirs", drops])
-    per_coordinate = report_bytes(found["ours", 0][0], found["theirs", 0][0], shape[0] * shape[1])
+        ratios[drops] = report_seconds(measured["ours", drops], measured["theirs", drops])
+    per_coordinate = report_bytes(measured["ours", 0][0], measured["theirs", 0][0], shape[0] * shape[1])
     print(
         f"\nSecAgg+'s quantisation, in no figure above: {quantisation(shape):.3f} CPU seconds, all parties and server"
     )

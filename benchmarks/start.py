@@ -45,8 +45,8 @@ def whole(code: str) -> float:
 def call(imports: str, statement: str, cache: str) -> float:
     code = imports + DATA + TIMED.format(statement)
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
-    return float(found.stdout)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
+    return float(done.stdout)
 
 
 def main() -> None:
@@ -64,8 +64,8 @@ def main() -> None:
             times.setdefault("sklearn TruncatedSVD, first call", []).append(call(*THEIRS, fresh))
     peer = min(times[PEER])
     print("| what | seconds, best | / import sklearn.decomposition |\n|---|---|---|")
-    for name, found in times.items():
-        print(f"| {name} | {min(found):.3g} | {min(found) / peer:.2f} |")
+    for name, seconds in times.items():
+        print(f"| {name} | {min(seconds):.3g} | {min(seconds) / peer:.2f} |")
 
 
 if __name__ == "__main__":

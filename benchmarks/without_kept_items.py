@@ -50,11 +50,11 @@ def measured(train, test, epsilon: float, seed: int) -> list[float]:  # type: ig
     ).fit(train)  # fmt: skip
     users = np.random.default_rng(0).permutation(train.shape[0])[:USERS]
     without = model.ranked_by_popularity(train)
-    found = [float(len(model.filters_.chosen)), float(without.mean())]
+    figures = [float(len(model.filters_.chosen)), float(without.mean())]
     for some in (users[without[users]], users):
         for scores in (lambda rows: gf_cf(model.filters_, rows.astype(float), model.alpha), model.scores):
-            found.append(evaluate(scores, train, test, users=some).recall)
-    return found
+            figures.append(evaluate(scores, train, test, users=some).recall)
+    return figures
 
 
 if __name__ == "__main__":

@@ -29,5 +29,5 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     for source, name in _PAGES.items():  # links as they are in the repository
         markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(source)}", f"]({up}{name}", markdown)
     markdown = re.sub(r"\]\((?:\.\./)*docs/", f"]({up}", markdown)
-    return re.sub(r"```math\n(.*?)```", lambda found: f"<div>{convert(found[1], display='block')}</div>", markdown,
+    return re.sub(r"```math\n(.*?)```", lambda match: f"<div>{convert(match[1], display='block')}</div>", markdown,
                   flags=re.DOTALL)  # fmt: skip

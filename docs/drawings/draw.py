@@ -43,13 +43,13 @@ def page(wide: int, high: int, title: str, parts: list[str]) -> str:
 
 def loop() -> str:
     return page(
-        760, 300, "Rows of people are multiplied with a public matrix; noise is added before anything leaves",
+        760, 300, "Private rows are multiplied by a public matrix; noise is added before anything is released",
         [
             '<rect x="14" y="34" width="448" height="180" rx="12" fill="none" stroke="#b45309" stroke-dasharray="6 5"/>',
             text(28, 26, "only the holder of the data sees this", 13, ORANGE, "start"),
-            box(30, 64, 120, 120, ["rows of people", "who has what", "as integers"], ORANGE, "#fdf3e7"),
+            box(30, 64, 120, 120, ["private rows", "users × items", "as integers"], ORANGE, "#fdf3e7"),
             box(196, 64, 112, 120, ["A · X", "exact integers"], ORANGE, "#fdf3e7"),
-            box(350, 64, 98, 120, ["+ noise", "drawn once", "and forgotten"], ORANGE, "#fdf3e7"),
+            box(350, 64, 98, 120, ["+ noise", "drawn once,", "never stored"], ORANGE, "#fdf3e7"),
             arrow(150, 124, 194, 124), arrow(308, 124, 348, 124),
             box(504, 64, 110, 120, ["Y", "released", "anyone may see"]),
             arrow(448, 124, 502, 124),
@@ -57,9 +57,9 @@ def loop() -> str:
             arrow(614, 124, 646, 124),
             '<path d="M697 184 L697 262 L252 262 L252 190" fill="none" stroke="#1c2430" stroke-width="1.6" '
             'marker-end="url(#tip)"/>',
-            text(480, 254, "X: public, on a grid. Two or three rounds are enough.", 13, QUIET),
+            text(480, 254, "X: public, on a grid. Two or three iterations are enough.", 13, QUIET),
             text(399, 232, "the ledger is charged first", 13, ORANGE),
-            text(30, 288, "What moves if one person changes is bounded before: that bound, not the data, sets the noise.",
+            text(30, 288, "A proved bound on how far one unit can move A·X sets the noise; it does not depend on the data.",
                  13, QUIET, "start"),
         ],
     )  # fmt: skip
@@ -80,10 +80,10 @@ def guess() -> str:
             f'<path d="{bell(340, 70, 140, base)}" fill="#1f5fae" fill-opacity=".16" stroke="{BLUE}" stroke-width="2"/>',
             f'<path d="{bell(380, 70, 140, base)}" fill="#b45309" fill-opacity=".16" stroke="{ORANGE}" stroke-width="2"/>',
             f'<line x1="90" y1="{base}" x2="670" y2="{base}" stroke="{INK}"/>',
-            text(215, 90, "output if you did not", 14, BLUE), text(215, 108, "watch the film", 14, BLUE),
-            text(530, 90, "output if you did", 14, ORANGE),
+            text(200, 90, "output without", 14, BLUE), text(200, 108, "the interaction", 14, BLUE),
+            text(530, 78, "output with", 14, ORANGE), text(530, 96, "the interaction", 14, ORANGE),
             f'<line x1="340" y1="{base + 8}" x2="380" y2="{base + 8}" stroke="{INK}" stroke-width="3"/>',
-            text(360, base + 28, "Δ: how far one film can move it", 13),
+            text(360, base + 28, "Δ: how far one interaction can move it", 13),
             f'<line x1="380" y1="115" x2="450" y2="115" stroke="{INK}"/>', text(462, 120, "σ: the noise", 13, INK, "start"),
             text(380, 258, "μ = Δ/σ says how well the two can be told apart. (ε, δ) is another way to write it.", 13, QUIET),
         ],

@@ -26,14 +26,14 @@ CERTAIN = 1 - 1e-6
 
 
 def test_bounds_are_those_of_clopper_and_pearson():
-    found = Evidence(500, 300, 120)
-    low, high = found.chances(0.99)
+    evidence = Evidence(500, 300, 120)
+    low, high = evidence.chances(0.99)
     assert low == pytest.approx(stats.binomtest(300, 500).proportion_ci(0.99, "exact").low)
     assert high == pytest.approx(stats.binomtest(120, 500).proportion_ci(0.99, "exact").high)
-    assert found.mu(0.99) == pytest.approx(stats.norm.ppf(low) - stats.norm.ppf(high))
-    assert found.epsilon(1e-5, 0.99) == pytest.approx(epsilon_from_mu(found.mu(0.99), 1e-5))
-    assert found.plain_epsilon(1e-5, 0.99) == pytest.approx(math.log((low - 1e-5) / high))
-    assert found.mu(0.9999) < found.mu(0.99)
+    assert evidence.mu(0.99) == pytest.approx(stats.norm.ppf(low) - stats.norm.ppf(high))
+    assert evidence.epsilon(1e-5, 0.99) == pytest.approx(epsilon_from_mu(evidence.mu(0.99), 1e-5))
+    assert evidence.plain_epsilon(1e-5, 0.99) == pytest.approx(math.log((low - 1e-5) / high))
+    assert evidence.mu(0.9999) < evidence.mu(0.99)
 
 
 @pytest.mark.parametrize("evidence", [Evidence(50, 0, 50), Evidence(50, 0, 0), Evidence(50, 50, 50), Evidence(9, 3, 5)])
@@ -89,9 +89,9 @@ def test_no_pair_is_further_apart_than_claimed(name, floor):
 )
 def test_attacks_come_close_and_not_beyond(name):
     """≥ 70% of the claimed ε with 99.9% confidence (expected: 85%, standard deviation 2%)."""
-    found = audit(ATTACKS[name](budget=BUDGET), 1300, processes=0)
-    assert found.evidence.mu(CERTAIN) <= found.claimed_mu
-    assert found.proved(0.999) >= 0.7 * found.claimed
+    finding = audit(ATTACKS[name](budget=BUDGET), 1300, processes=0)
+    assert finding.evidence.mu(CERTAIN) <= finding.claimed_mu
+    assert finding.proved(0.999) >= 0.7 * finding.claimed
 
 
 @pytest.mark.statistical
@@ -173,8 +173,8 @@ def own_share_not_subtracted(monkeypatch):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_planted_mistakes_are_flagged(monkeypatch, plant, games):
-    found = audit(plant(monkeypatch), games, processes=0)
-    assert found.broken
+    finding = audit(plant(monkeypatch), games, processes=0)
+    assert finding.broken
 
 
 def test_command(tmp_path):

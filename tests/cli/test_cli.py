@@ -40,10 +40,10 @@ def test_fit_writes_a_basis_with_names_and_summary(files):
     assert result.exit_code == 0, result.output
     assert "one interaction" in result.output
     assert "ε = 1" in result.output
-    with np.load(files / "basis.npz") as found:
-        assert found["components"].shape == (80, 4)
-        assert list(found["items"][:2]) == ["i0", "i1"]
-        assert json.loads(str(found["summary"]))["private"]
+    with np.load(files / "basis.npz") as basis:
+        assert basis["components"].shape == (80, 4)
+        assert list(basis["items"][:2]) == ["i0", "i1"]
+        assert json.loads(str(basis["summary"]))["private"]
 
 
 def test_fit_json_is_machine_readable_and_shows_no_private_fact(files):
@@ -163,17 +163,17 @@ def test_large_delta_warns_on_standard_error(files):
 def test_failed_run_leaves_the_old_file(files, monkeypatch):
     (files / "basis.npz").write_text("old")
     monkeypatch.setattr(power.np, "savez", lambda *_, **__: 1 / 0)
-    found = fit(files)
-    assert found.exit_code == 1
-    assert "division by zero" in found.output
+    outcome = fit(files)
+    assert outcome.exit_code == 1
+    assert "division by zero" in outcome.output
     assert (files / "basis.npz").read_text() == "old"
     assert not [name for name in os.listdir(files) if name.endswith(".part")]
 
 
 def test_budget_shows_mu_and_the_closed_form():
-    found = json.loads(call("budget", "--epsilon", 5, "--delta", 1e-5, "--iterations", 3, "--json").stdout)
-    assert found["mu"] == pytest.approx(Budget(5, 1e-5).mu)
-    assert found["paper_noise_multiplier"] / found["noise_multiplier"] == pytest.approx(1.522, abs=1e-3)
+    figures = json.loads(call("budget", "--epsilon", 5, "--delta", 1e-5, "--iterations", 3, "--json").stdout)
+    assert figures["mu"] == pytest.approx(Budget(5, 1e-5).mu)
+    assert figures["paper_noise_multiplier"] / figures["noise_multiplier"] == pytest.approx(1.522, abs=1e-3)
     assert "TOO LITTLE" in call("budget", "--epsilon", 50, "--delta", 1e-5).output
     assert "more noise than needed" in call("budget", "--epsilon", 1, "--delta", 1e-5).output
     assert call("budget", "--epsilon", -1, "--delta", 1e-5).exit_code != 0
@@ -248,11 +248,11 @@ def test_fit_chooses_and_says_why(files):
     text = " ".join(result.output.split())
     assert "One dense release" in text
     assert "5% of the budget" in text
-    with np.load(files / "basis.npz") as found:
-        assert set(found.files) >= {"popularity", "chosen"}
-        outside = np.setdiff1d(np.arange(80), found["chosen"])
-        assert not found["components"][outside].any()
-        assert found["popularity"].min() >= 1
+    with np.load(files / "basis.npz") as basis:
+        assert set(basis.files) >= {"popularity", "chosen"}
+        outside = np.setdiff1d(np.arange(80), basis["chosen"])
+        assert not basis["components"][outside].any()
+        assert basis["popularity"].min() >= 1
 
 
 def test_fit_counts_users_of_a_list_privately_unless_declared(files):
@@ -328,9 +328,9 @@ def test_recommend_lists_new_items_for_users_by_name(files, basis):
 def test_recommend_says_whose_list_is_by_popularity(files):
     """A basis that keeps few items, and a user who has none of them."""
     assert fit(files, "--users", 300, "--epsilon", 0.2).exit_code == 0
-    with np.load(files / "basis.npz") as found:
-        order = np.argsort(-found["popularity"][found["chosen"]], kind="stable")
-        kept = [f"i{item}" for item in found["chosen"][order]]
+    with np.load(files / "basis.npz") as basis:
+        order = np.argsort(-basis["popularity"][basis["chosen"]], kind="stable")
+        kept = [f"i{item}" for item in basis["chosen"][order]]
     other = next(f"i{item}" for item in range(80) if f"i{item}" not in kept)
     (files / "new.csv").write_text(f"user,item\nknown,{kept[0]}\nnew,{other}\n")
     lines = call("recommend", files / "basis.npz", files / "new.csv", "--top", 2).stdout.splitlines()

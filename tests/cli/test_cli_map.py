@@ -32,16 +32,16 @@ def test_the_map_names_every_command_once():
     ],
 )
 def test_wrong_words_are_answered_with_right_ones(wrong, right):
-    found = run(*wrong)
-    assert found.exit_code == 2
-    assert f"'{right}'" in found.output
+    outcome = run(*wrong)
+    assert outcome.exit_code == 2
+    assert f"'{right}'" in outcome.output
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_printed(shell):
-    found = run("completion", shell)
-    assert found.exit_code == 0
-    assert "_DPSPECTRAL_COMPLETE" in found.output
+    outcome = run("completion", shell)
+    assert outcome.exit_code == 0
+    assert "_DPSPECTRAL_COMPLETE" in outcome.output
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -53,11 +53,11 @@ def test_bash_completes_commands_options_and_values():
             "-c",
             "from dpspectral.cli import entry; import sys; sys.argv = ['dpspectral']; entry()",
         ]
-        found = subprocess.run(
+        outcome = subprocess.run(
             command, env={**environment, "_DPSPECTRAL_COMPLETE": "bash_complete"}, capture_output=True, text=True,
             timeout=100, check=True,
         )  # fmt: skip
-        return [line.partition(",")[2] for line in found.stdout.splitlines()]
+        return [line.partition(",")[2] for line in outcome.stdout.splitlines()]
 
     assert complete("dpspectral", "fe") == ["federate"]
     assert "--engine" in complete("dpspectral", "federate", "--en")
@@ -65,8 +65,8 @@ def test_bash_completes_commands_options_and_values():
 
 
 def test_sample_is_data_that_fit_reads_and_overwrites_nothing(tmp_path):
-    found = run("sample", tmp_path / "try", "--users", "30", "--items", "40")
-    assert found.exit_code == 0, found.output
+    outcome = run("sample", tmp_path / "try", "--users", "30", "--items", "40")
+    assert outcome.exit_code == 0, outcome.output
     table = load(tmp_path / "try" / "ratings.csv", items=str(tmp_path / "try" / "items.txt"))
     assert table.matrix.shape == (30, 40)
     assert len(load(tmp_path / "try" / "new-users.csv", items=str(tmp_path / "try" / "items.txt")).users) == 10

@@ -59,10 +59,10 @@ def spent(file):
 @pytest.mark.parametrize("name", ["fit", "federate"])
 def test_without_space_nothing_is_charged(data, monkeypatch, name):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=MIB, free=MIB // 2))
-    found = fit(data, *(("--parties", 3) if name == "federate" else ()), name=name)
-    assert found.exit_code == 1
-    assert "basis.npz: up to 2.00 MiB are needed" in found.output
-    assert "0.50 MiB are free; nothing was charged" in found.output
+    outcome = fit(data, *(("--parties", 3) if name == "federate" else ()), name=name)
+    assert outcome.exit_code == 1
+    assert "basis.npz: up to 2.00 MiB are needed" in outcome.output
+    assert "0.50 MiB are free; nothing was charged" in outcome.output
     assert not spent(data / "all.ledger")
 
 
@@ -89,11 +89,11 @@ def test_a_basis_that_cannot_be_written_is_kept_elsewhere(data, monkeypatch, nam
         write_whole(path, fill)
 
     monkeypatch.setattr(result_module, "write_whole", full)
-    found = fit(data, *(("--parties", 3) if name == "federate" else ()), name=name)
-    assert found.exit_code == 1
-    assert f"{data / 'basis.npz'} could not be written: No space left on device" in found.output
-    assert f"ε = 1 at δ = 1e-08 is spent, charged to {data / 'all.ledger'}, so do not run this again" in found.output
-    kept = Path(re.search(r"the basis was written to (\S+);", found.output)[1])
+    outcome = fit(data, *(("--parties", 3) if name == "federate" else ()), name=name)
+    assert outcome.exit_code == 1
+    assert f"{data / 'basis.npz'} could not be written: No space left on device" in outcome.output
+    assert f"ε = 1 at δ = 1e-08 is spent, charged to {data / 'all.ledger'}, so do not run this again" in outcome.output
+    kept = Path(re.search(r"the basis was written to (\S+);", outcome.output)[1])
     assert data / "temporary" in kept.parents
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
@@ -111,10 +111,10 @@ def test_where_nothing_can_be_written_the_loss_and_its_price_are_said(data, monk
 
     monkeypatch.setattr(result_module, "write_whole", full)
     monkeypatch.setattr(Path, "home", lambda: data / "temporary")
-    found = fit(data)
-    assert found.exit_code == 1
-    assert "ε = 1 at δ = 1e-08 is spent" in found.output
-    assert "could not be written to the temporary folder either (No space left on device) and is lost" in found.output
+    outcome = fit(data)
+    assert outcome.exit_code == 1
+    assert "ε = 1 at δ = 1e-08 is spent" in outcome.output
+    assert "could not be written to the temporary folder either (No space left on device) and is lost" in outcome.output
     assert not list((data / "temporary").iterdir())
 
 
@@ -137,9 +137,9 @@ def test_releases_before_memory_ran_out_are_said(data, monkeypatch):
         raise MemoryError("no more")
 
     monkeypatch.setattr(result_module.Result, "__init__", failing)
-    found = fit(data)
-    assert found.exit_code == 1
-    assert re.search(r"no more \([234] release\(s\) of this call were charged before, and stay so\)", found.output)
+    outcome = fit(data)
+    assert outcome.exit_code == 1
+    assert re.search(r"no more \([234] release\(s\) of this call were charged before, and stay so\)", outcome.output)
 
 
 def test_an_object_that_lives_on_only_says_which_file(tmp_path, monkeypatch):
@@ -176,9 +176,9 @@ def fill(folder, leave=0):
 
 def test_a_disk_that_is_nearly_full_is_noticed_before_anything_is_charged(data, disk):
     fill(disk, leave=MIB)
-    found = fit(data, out=disk / "basis.npz")
-    assert found.exit_code == 1
-    assert "nothing was charged" in found.output
+    outcome = fit(data, out=disk / "basis.npz")
+    assert outcome.exit_code == 1
+    assert "nothing was charged" in outcome.output
     assert not spent(data / "all.ledger")
 
 
@@ -196,11 +196,11 @@ def test_a_disk_that_fills_up_during_the_release(data, disk, monkeypatch, ledger
         original(*arguments, **options)
 
     monkeypatch.setattr(command, "save_or_keep", save)
-    found = fit(data, out=disk / "basis.npz", ledger=ledger)
-    assert found.exit_code == 1
-    assert f"{disk / 'basis.npz'} could not be written" in found.output
-    assert f"ε = 1 at δ = 1e-08 is spent, charged to {ledger}" in found.output
-    kept = Path(re.search(r"the basis was written to (\S+);", found.output)[1])
+    outcome = fit(data, out=disk / "basis.npz", ledger=ledger)
+    assert outcome.exit_code == 1
+    assert f"{disk / 'basis.npz'} could not be written" in outcome.output
+    assert f"ε = 1 at δ = 1e-08 is spent, charged to {ledger}" in outcome.output
+    kept = Path(re.search(r"the basis was written to (\S+);", outcome.output)[1])
     with np.load(kept) as file:
         assert file["components"].shape == (80, 4)
         told = json.loads(str(file["summary"]))["ledger"]
@@ -214,5 +214,5 @@ def test_a_disk_that_fills_up_during_the_release(data, disk, monkeypatch, ledger
 
 def test_resources_are_asked_on_the_real_machine():
     """Here, too, whatever it is: a number of bytes or nothing."""
-    found = resources.available_memory()
-    assert found is None or found > 0
+    memory = resources.available_memory()
+    assert memory is None or memory > 0

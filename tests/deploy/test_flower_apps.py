@@ -10,7 +10,7 @@ pytest.importorskip("flwr", reason="needs the extra dpspectral[flower]")
 
 from flwr.app import ConfigRecord, Context, RecordDict
 
-from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum, decompose
+from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PowerOptions, SecureSum, decompose
 from dpspectral.deploy.flower import client, server
 from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
 from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
@@ -99,7 +99,7 @@ def in_process(ratings):
             return super().answer(question, setup)
 
     source = SecureSum([Seeded(k) for k in range(PARTIES)], drop_tolerance=1, users=1000)
-    options = {"random_state": 0, "catalogue": None, "iterations": 2, "oversampling": 4}
+    options = {"random_state": 0, "catalogue": None, "power": PowerOptions(2, 4)}
     return decompose(source, 3, unit=Interaction(6), budget=Budget(5, 1e-6), **options).components
 
 

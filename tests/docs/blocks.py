@@ -37,11 +37,11 @@ def pages() -> list[Path]:
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    found = []
+    listed = []
     for one in _BLOCK.finditer(text):
         line = text.count("\n", 0, one.start("text") if one["text"] is not None else one.start("hidden")) + 1
         if one["hidden"] is not None:
-            found.append(Block("python", one["hidden"], line))
+            listed.append(Block("python", one["hidden"], line))
         else:
-            found.append(Block(one["kind"], one["text"], line, one["how"] or "run", one["why"] or ""))
-    return found
+            listed.append(Block(one["kind"], one["text"], line, one["how"] or "run", one["why"] or ""))
+    return listed

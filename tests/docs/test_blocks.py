@@ -44,8 +44,8 @@ def check_make(words):
 def check_pip(words):
     assert words[0] == "install"
     for word in words[1:]:
-        found = re.fullmatch(r"dpspectral\[([a-z,]+)\]", word)
-        assert found is None or set(found[1].split(",")) <= set(EXTRAS), word
+        match = re.fullmatch(r"dpspectral\[([a-z,]+)\]", word)
+        assert match is None or set(match[1].split(",")) <= set(EXTRAS), word
 
 
 def commands(text):
@@ -67,12 +67,12 @@ def parsed(words):
 def with_ports(text, ports):
     """Ports of this machine in a page are whichever are free."""
 
-    def free(found):
-        if found[0] not in ports:
+    def free(match):
+        if match[0] not in ports:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
-                ports[found[0]] = f"127.0.0.1:{probe.getsockname()[1]}"
-        return ports[found[0]]
+                ports[match[0]] = f"127.0.0.1:{probe.getsockname()[1]}"
+        return ports[match[0]]
 
     return re.sub(r"127\.0\.0\.1:\d+", free, text)
 
@@ -155,8 +155,8 @@ def test_the_readers_of_blocks_notice_mistakes(tmp_path):
     page.write_text(
         "a\n<!-- test: run\nx = 1\n-->\n\n```python\ny = x\n```\n<!-- test: skip, no gpu -->\n```sh\nls\n```\n"
     )
-    found = [(block.kind, block.how, block.why, block.line) for block in blocks(page)]
-    assert found == [("python", "run", "", 3), ("python", "run", "", 7), ("sh", "skip", "no gpu", 11)]
+    listed = [(block.kind, block.how, block.why, block.line) for block in blocks(page)]
+    assert listed == [("python", "run", "", 3), ("python", "run", "", 7), ("sh", "skip", "no gpu", 11)]
 
 
 @pytest.mark.parametrize("page", pages(), ids=[str(page.relative_to(ROOT)) for page in pages()])

@@ -12,7 +12,8 @@ from dpspectral import Budget, Interaction, NotPrivate, User, dense_release, pow
 from dpspectral.cli import main
 from dpspectral.data.synthetic import tastes
 from dpspectral.methods.decompose import automatic_catalogue
-from dpspectral.methods.plan import plan, stand_in, typical
+from dpspectral.methods.plan import plan
+from dpspectral.methods.stand_in import stand_in, typical
 from dpspectral.reports.plan_page import html
 from dpspectral.studies.baselines import nicolas2025
 from dpspectral.studies.metrics import exact_basis, relative_error
@@ -58,7 +59,7 @@ def results(R, unit, budget, seed):
 def test_noise_level_is_the_one_that_is_used_and_methods_rank_as_measured(private, public, unit, epsilon):
     """Noise to 5%; order wherever mean errors of two methods differ by more than 10%."""
     budget = Budget(epsilon, 1e-7)
-    found = {option.name: option for option in plan(USERS, ITEMS, RANK, budget, unit=unit, public=public).options}
+    predicted = {option.name: option for option in plan(USERS, ITEMS, RANK, budget, unit=unit, public=public).options}
     truth = exact_basis(private, RANK)
     measured, noise = {}, {}
     for seed in range(2):
@@ -75,22 +76,22 @@ def test_noise_level_is_the_one_that_is_used_and_methods_rank_as_measured(privat
             for seed in range(2)
         ]
     for name, levels in noise.items():
-        assert np.mean(levels) == pytest.approx(found[name].noise_std, rel=0.05), name
+        assert np.mean(levels) == pytest.approx(predicted[name].noise_std, rel=0.05), name
     means = {name: float(np.mean(errors)) for name, errors in measured.items()}
     for a, b in itertools.combinations(means, 2):
         if means[a] > 1.1 * means[b]:
-            assert found[a].error > found[b].error, (a, b, means)
+            assert predicted[a].error > predicted[b].error, (a, b, means)
         if means[b] > 1.1 * means[a]:
-            assert found[b].error > found[a].error, (a, b, means)
+            assert predicted[b].error > predicted[a].error, (a, b, means)
 
 
 def test_shape_alone_is_enough_and_more_budget_never_hurts():
     errors = []
     for epsilon in (0.5, 2, 10, 50):
-        found = plan(20_000, 3000, 16, Budget(epsilon, 1e-8))
-        assert found.recommended is not None
-        assert found.recommended.error <= 1.05 * min(option.error for option in found.options)
-        errors.append(found.recommended.error)
+        comparison = plan(20_000, 3000, 16, Budget(epsilon, 1e-8))
+        assert comparison.recommended is not None
+        assert comparison.recommended.error <= 1.05 * min(option.error for option in comparison.options)
+        errors.append(comparison.recommended.error)
     assert errors == sorted(errors, reverse=True)
 
 
@@ -181,10 +182,10 @@ def test_command_takes_units_uploads_and_public_data(tmp_path):
     options = ["--unit", "user", "--upload", "20MB", "--public", str(tmp_path / "public.npz"), "--json"]
     result = CliRunner().invoke(main, ["plan", *SHAPE, *options])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.output)
-    assert found["stand_in"] == "public.npz, declared public"
-    assert {option["name"] for option in found["options"]} >= {"dense, catalogue", "power, all items"}
-    assert all(option["upload"] <= 20e6 for option in found["options"] if option["fits"])
+    figures = json.loads(result.output)
+    assert figures["stand_in"] == "public.npz, declared public"
+    assert {option["name"] for option in figures["options"]} >= {"dense, catalogue", "power, all items"}
+    assert all(option["upload"] <= 20e6 for option in figures["options"] if option["fits"])
 
 
 @pytest.mark.parametrize("text", ["20 parsecs", "MB", "-1", "0", "1.2.3"])

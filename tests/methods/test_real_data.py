@@ -13,7 +13,8 @@ from scipy.sparse.linalg import eigsh, svds
 
 from dpspectral import Budget, Interaction, NotPrivate, PowerOptions, PrivateRecommender, User, decompose, power_method
 from dpspectral.data.split import load_split, load_train, train_part
-from dpspectral.methods.plan import plan, stand_in
+from dpspectral.methods.plan import plan
+from dpspectral.methods.stand_in import stand_in
 from dpspectral.models.filters import ExactFilters, gf_cf
 from dpspectral.models.private_filters import PrivateFilters
 from dpspectral.models.ranking import evaluate

@@ -79,8 +79,8 @@ CONTRAST = """
 const light = colour => { const v = colour.match(/[0-9.]+/g).slice(0, 3).map(Number).map(c => { c /= 255;
     return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; });
   return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
-const behind = node => { for (; node; node = node.parentElement) { const found = getComputedStyle(node).backgroundColor;
-    if (!/, 0\\)$|transparent/.test(found)) return found; } return 'rgb(255, 255, 255)'; };
+const behind = node => { for (; node; node = node.parentElement) { const paint = getComputedStyle(node).backgroundColor;
+    if (!/, 0\\)$|transparent/.test(paint)) return paint; } return 'rgb(255, 255, 255)'; };
 return [...document.querySelectorAll('h1, h2, p, td, th, dt, dd, figcaption, li, code')].map(node => {
   const a = light(getComputedStyle(node).color), b = light(behind(node));
   return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), node.tagName, node.textContent.slice(0, 40)];
@@ -92,8 +92,8 @@ return [...document.querySelectorAll('h1, h2, p, td, th, dt, dd, figcaption, li,
 def test_the_page_in_a_browser(kind, folder, browser, monkeypatch):
     command, name, figures = PAGES[kind]
     monkeypatch.chdir(folder)
-    found = CliRunner().invoke(main, command)
-    assert found.exit_code == 0, found.output
+    outcome = CliRunner().invoke(main, command)
+    assert outcome.exit_code == 0, outcome.output
     file = folder / name
     for width, scheme in ((1200, "light"), (360, "dark")):
         browser.get_log("browser"), browser.get_log("performance")
@@ -101,6 +101,11 @@ def test_the_page_in_a_browser(kind, folder, browser, monkeypatch):
         assert browser.get_log("browser") == []  # no errors, not even warnings
         assert {url for url in requested(browser) if not url.startswith("data:")} == {file.as_uri()}
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        cut = browser.execute_script(
+            "return [...document.querySelectorAll('table')].filter(table => { const box = table.parentElement; "
+            "return table.offsetWidth > box.clientWidth && getComputedStyle(box).overflowX !== 'auto'; }).length"
+        )
+        assert cut == 0  # wide tables scroll in a box of their own
         boxes = browser.execute_script(
             "return [...document.querySelectorAll('figure svg')].map(s => { const b = s.getBBox(); "
             "return [b.width, b.height, s.getAttribute('aria-label')]; })"

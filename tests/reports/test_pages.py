@@ -3,6 +3,7 @@
 import json
 import re
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_a_guess_is_right_as_often_as_the_best_test_of_two_gaussians():
         best = (norm.cdf(thresholds) + norm.sf(thresholds - mu)).max() / 2
         assert meaning.guess(mu) == pytest.approx(best, abs=1e-6)
         at = norm.isf(0.01)
-        assert meaning.found_with(mu, 0.01) == pytest.approx(norm.sf(at - mu))
+        assert meaning.detection_rate(mu, 0.01) == pytest.approx(norm.sf(at - mu))
         best = (0.1 * norm.cdf(thresholds) + 0.9 * norm.sf(thresholds - mu)).max()
         assert meaning.surer(mu, 0.9) == pytest.approx(best, abs=1e-6)
 
@@ -58,13 +59,13 @@ def test_the_page_says_what_anyone_can_learn(result, tmp_path):
 
 
 def test_warnings_come_first(ratings, tmp_path):
-    found = decompose(ratings, 4, unit=Interaction(), budget=Budget(20, 1e-7), users=80, noise=NotPrivate(0))
-    report(found, tmp_path / "a.html")
+    result = decompose(ratings, 4, unit=Interaction(), budget=Budget(20, 1e-7), users=80, noise=NotPrivate(0))
+    report(result, tmp_path / "a.html")
     html = (tmp_path / "a.html").read_text()
     body = html[html.index("</h1>") + 5 :].lstrip()
     assert body.startswith('<p class="warning">NOT PRIVATE')
     assert html.rindex('class="warning"') < html.index("<dl")
-    assert "ε = 20 is a weak promise" in html
+    assert "ε = 20 is a weak guarantee" in html
     assert "for this call alone" in html
 
 
@@ -85,10 +86,10 @@ def test_other_units_have_words_of_their_own(ratings, rng, tmp_path):
 def test_a_shared_ledger_is_told_as_a_whole(ratings, tmp_path):
     ledger = Ledger(Budget(3, 1e-7))
     decompose(ratings, 4, unit=Interaction(), budget=Budget(1, 1e-7), users=80, ledger=ledger)
-    found = decompose(ratings, 4, unit=Interaction(), budget=Budget(2, 1e-7), users=80, ledger=ledger)
-    report(found, tmp_path / "a.html")
+    result = decompose(ratings, 4, unit=Interaction(), budget=Budget(2, 1e-7), users=80, ledger=ledger)
+    report(result, tmp_path / "a.html")
     told = text_of((tmp_path / "a.html").read_text())
-    own = found.summary()["ledger"]["releases"]
+    own = result.summary()["ledger"]["releases"]
     assert len(own) < len(ledger.entries)
     assert f"This run made {len(own)} releases" in told
     assert f"With the {len(ledger.entries) - len(own)} release(s) before" in told
@@ -151,43 +152,43 @@ def run(folder, command, *more):
 
 
 def test_fit_and_federate_write_a_page(data):
-    found = run(data, "fit")
-    assert found.exit_code == 0, found.output
+    outcome = run(data, "fit")
+    assert outcome.exit_code == 0, outcome.output
     told = text_of((data / "basis.report.html").read_text())
-    assert "Whoever ran this held all rows" in told
+    assert "The curator who ran this held all rows" in told
     assert "film" in told
-    assert "right in at most" in re.sub(r"\s+", " ", found.output)
-    found = run(data, "federate", "--parties", "5", "--report", "page.html")
-    assert found.exit_code == 0, found.output
+    assert "right in at most" in re.sub(r"\s+", " ", outcome.output)
+    outcome = run(data, "federate", "--parties", "5", "--report", "page.html")
+    assert outcome.exit_code == 0, outcome.output
     told = text_of((data / "page.html").read_text())
-    assert "A rehearsal with 5 parties in one process: whoever ran it held all rows" in told
-    assert "The server, and up to 1 of the parties" in told
-    found = run(data, "federate", "--parties", "6", "--engine", "peers", "--degree", "4", "--json")
-    assert found.exit_code == 0, found.output
+    assert "A simulation with 5 parties in one process, whose operator held all rows" in told
+    assert "The server, and up to 1 of the parties colluding with it" in told
+    outcome = run(data, "federate", "--parties", "6", "--engine", "peers", "--degree", "4", "--json")
+    assert outcome.exit_code == 0, outcome.output
     assert "There was no server" in text_of((data / "basis.report.html").read_text())
-    assert json.loads(found.output)["report"] == "basis.report.html"
+    assert json.loads(outcome.output)["report"] == "basis.report.html"
 
 
 def test_the_page_can_be_left_out_or_made_later(data):
     assert run(data, "fit", "--report", "none").exit_code == 0
     assert not (data / "basis.report.html").exists()
-    found = CliRunner().invoke(main, ["report", str(data / "basis.npz")])
-    assert found.exit_code == 0, found.output
+    outcome = CliRunner().invoke(main, ["report", str(data / "basis.npz")])
+    assert outcome.exit_code == 0, outcome.output
     assert (data / "basis.report.html").exists()
 
 
 def test_a_page_that_cannot_be_written_stops_before_anything_is_released(data):
     CliRunner().invoke(main, ["ledger", "create", str(data / "l.db"), "--epsilon", "9", "--delta", "1e-7"])
     for target in ("nowhere/page.html", "ratings.csv", "basis.npz", "l.db", "l.db-wal"):
-        found = run(data, "fit", "--report", target, "--ledger", "l.db")
-        assert found.exit_code == 1
-        assert target.split("/")[-1] in found.output.replace("\n", "")
+        outcome = run(data, "fit", "--report", target, "--ledger", "l.db")
+        assert outcome.exit_code == 1
+        assert target.split("/")[-1] in outcome.output.replace("\n", "")
         assert not (data / "basis.npz").exists()
 
 
 def test_items_read_off_the_data_are_warned_of(data):
-    found = run(data, "fit", "--items", "from-data")
-    assert found.exit_code == 0, found.output
+    outcome = run(data, "fit", "--items", "from-data")
+    assert outcome.exit_code == 0, outcome.output
     assert "read off the data" in (data / "basis.report.html").read_text()
 
 
@@ -200,9 +201,9 @@ def test_several_secrets_are_worth_k_times_mu(relation):
         assert not cells
         return
     for at, count in enumerate((1, 2, 5, 10, 20)):
-        right, found = 100 * norm.cdf(count * mu / 2), 100 * norm.cdf(norm.ppf(0.01) + count * mu)
+        right, detected = 100 * norm.cdf(count * mu / 2), 100 * norm.cdf(norm.ppf(0.01) + count * mu)
         assert 0 <= float(cells[3 * at + 1]) - right <= 0.1 or right > 99.9
-        assert 0 <= float(cells[3 * at + 2]) - found <= 0.1 or found > 99.9
+        assert 0 <= float(cells[3 * at + 2]) - detected <= 0.1 or detected > 99.9
     lines = meaning.draw(relation, mu).axes[0].get_lines()
     alarms, dashed = lines[1].get_xdata(), lines[1].get_ydata()
     np.testing.assert_allclose(dashed, norm.cdf(norm.ppf(alarms) + 5 * mu))
@@ -256,30 +257,30 @@ def test_each_warning(result, tmp_path):
     assert "worth more than it says" in warned(result, tmp_path, budget={"epsilon": 0.01, "delta": 1e-7})
     assert "worth more" not in warned(result, tmp_path)
     hidden = {**arrays_of(result), "eigenvalues": np.array([1e9, 1e8, 1.0, 0.0])}
-    assert "2 of 4 components are not stronger than what noise alone" in page_of(tmp_path, summary, hidden)
-    assert "A rehearsal" in warned(result, tmp_path, parties={"rehearsal": True})
+    assert "2 of 4 components are not above the level of noise alone" in page_of(tmp_path, summary, hidden)
+    assert "A simulation" in warned(result, tmp_path, parties={"rehearsal": True})
     assert "for this call alone" in warned(result, tmp_path, parties={"rehearsal": True})
 
 
-def test_real_parties_are_no_rehearsal(result, tmp_path):
+def test_real_parties_are_not_a_simulation(result, tmp_path):
     parties = {"protocol": "peers", "parties": 7, "collusion": 2, "drop_tolerance": 0, "degree": 4, "rehearsal": False}
     told = text_of(page_of(tmp_path, {**result.summary(), "parties": parties}, arrays_of(result)))
-    assert "7 parties held the rows, and showed them to nobody. There was no server." in told
+    assert "7 parties held the rows, and no party's rows left it. There was no server." in told
     assert "up to 2 of the peers" in told
     assert "that party's own ledger" in told
     assert "for this call alone" not in told
-    assert "could leave" not in told
+    assert "could drop out" not in told
 
 
-def every_text(found, text, path=()):
+def every_text(tree, text, path=()):
     """The same summary with one text replaced, for each of its texts and keys of lists."""
-    if isinstance(found, dict):
-        for key, value in found.items():
-            yield from ({**found, key: changed} for changed in every_text(value, text, (*path, key)))
-    elif isinstance(found, list):
-        for at, value in enumerate(found):
-            yield from ([*found[:at], changed, *found[at + 1 :]] for changed in every_text(value, text, (*path, at)))
-    elif not isinstance(found, (bool, int, float)):
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from ({**tree, key: changed} for changed in every_text(value, text, (*path, key)))
+    elif isinstance(tree, list):
+        for at, value in enumerate(tree):
+            yield from ([*tree[:at], changed, *tree[at + 1 :]] for changed in every_text(value, text, (*path, at)))
+    elif not isinstance(tree, (bool, int, float)):
         yield text
 
 
@@ -326,8 +327,8 @@ def test_no_path_gets_into_the_file_or_the_page(data):
     hidden = data / "oncology-ward"
     hidden.mkdir()
     (data / "items.txt").rename(hidden / "occurring.txt")
-    found = run(data, "fit", "--items", str(hidden / "occurring.txt"))
-    assert found.exit_code == 0, found.output
+    outcome = run(data, "fit", "--items", str(hidden / "occurring.txt"))
+    assert outcome.exit_code == 0, outcome.output
     page_text = (data / "basis.report.html").read_text()
     assert "oncology" not in page_text
     assert "read off the data" not in page_text
@@ -340,9 +341,9 @@ def test_a_page_that_fails_is_a_warning_and_the_basis_is_kept(data, monkeypatch)
         raise RuntimeError("no fonts")
 
     monkeypatch.setattr("dpspectral.cli.basis.html", fails)
-    found = run(data, "fit")
-    assert found.exit_code == 0, found.output
-    assert "do not run this again" in re.sub(r"\s+", " ", found.output)
+    outcome = run(data, "fit")
+    assert outcome.exit_code == 0, outcome.output
+    assert "do not run this again" in re.sub(r"\s+", " ", outcome.output)
     assert (data / "basis.npz").exists()
     assert not (data / "basis.report.html").exists()
 
@@ -350,3 +351,11 @@ def test_a_page_that_fails_is_a_warning_and_the_basis_is_kept(data, monkeypatch)
 def test_pages_of_different_results_have_different_names(tmp_path):
     assert basis.beside(tmp_path / "m.v1").name == "m.v1.report.html"
     assert basis.beside(tmp_path / "m.npz").name == "m.report.html"
+
+
+def test_wide_tables_scroll_in_a_box_of_their_own(result):
+    text = basis.html(result)
+    assert text.count("<table>") == len(re.findall(r'<div class="scroll"[^>]*><table>', text)) > 0
+    assert ".scroll { overflow-x: auto; }" in text
+    site = (Path(__file__).parents[2] / "docs" / "site.css").read_text()
+    assert re.search(r"table[^{]*\{ overflow-x: auto; \}", site)

@@ -48,9 +48,9 @@ def test_baseline_is_its_formula(ratings, name):
     X = signed_qr(np.random.default_rng(7).standard_normal((80, 4)))
     for _ in range(3):
         X = signed_qr(A @ X + FORMULAS[name](X, 9) * noise.standard_normal(X.shape))
-    found = getattr(baselines, name)(ratings, 4, epsilon=20, delta=1e-6, parties=9, random_state=7, noise_seed=8)
-    assert sine(found.components, X) < 1e-8
-    assert not found.private
+    basis = getattr(baselines, name)(ratings, 4, epsilon=20, delta=1e-6, parties=9, random_state=7, noise_seed=8)
+    assert sine(basis.components, X) < 1e-8
+    assert not basis.private
 
 
 @pytest.mark.parametrize("name", sorted(FORMULAS))
@@ -58,8 +58,8 @@ def test_exact_calibration_changes_the_multiplier_only(ratings, name):
     """√L/μ in place of the published multiplier; its true ε is then the nominal one."""
     method = getattr(baselines, name)
     options = {"epsilon": 20, "delta": 1e-6, "parties": 9, "random_state": 7, "noise_seed": 8}
-    found = method(ratings, 4, calibration="exact", **options)
-    assert found.true_epsilon == pytest.approx(20)
+    basis = method(ratings, 4, calibration="exact", **options)
+    assert basis.true_epsilon == pytest.approx(20)
     published = FORMULAS[name](np.eye(80)[:, :4], 9)
     baseline = method.__self__
     own = baseline.noise_multiplier(20, 1e-6, 3)
@@ -79,10 +79,10 @@ def test_analyze_gauss_is_its_formula(ratings, calibration):
     upper = np.triu(baselines.noise_stream(3).standard_normal((80, 80)))
     noise = upper + upper.T - np.diag(np.diagonal(upper))
     values, vectors = np.linalg.eigh(paper_matrix(ratings) + std * noise)
-    found = analyze_gauss2014(ratings, 4, epsilon=9, delta=1e-6, calibration=calibration, noise_seed=3)
-    assert found.eigenvalues == pytest.approx(values[::-1][:4])
-    assert sine(found.components, vectors[:, ::-1][:, :4]) < 1e-6
-    assert found.true_epsilon == pytest.approx(epsilon_from_mu(1 / std, 1e-6))
+    basis = analyze_gauss2014(ratings, 4, epsilon=9, delta=1e-6, calibration=calibration, noise_seed=3)
+    assert basis.eigenvalues == pytest.approx(values[::-1][:4])
+    assert sine(basis.components, vectors[:, ::-1][:, :4]) < 1e-6
+    assert basis.true_epsilon == pytest.approx(epsilon_from_mu(1 / std, 1e-6))
 
 
 def test_analyze_gauss_protects_one_interaction_with_sensitivity_one(ratings):
@@ -109,8 +109,8 @@ def test_analyze_gauss_protects_one_interaction_with_sensitivity_one(ratings):
     ],
 )
 def test_closed_form_over_exact_noise(delta, epsilon, ratio):
-    found = closed_form_multiplier(epsilon, delta, 3) / Budget(epsilon, delta).noise_multiplier(3)
-    assert found == pytest.approx(ratio, abs=6e-4)
+    quotient = closed_form_multiplier(epsilon, delta, 3) / Budget(epsilon, delta).noise_multiplier(3)
+    assert quotient == pytest.approx(ratio, abs=6e-4)
 
 
 @pytest.mark.parametrize(("delta", "limit"), [(1e-3, 24.50), (1e-5, 36.09), (1e-8, 52.99), (1e-12, 75.19)])
@@ -124,9 +124,9 @@ def test_published_points_at_epsilon_1000_are_computed_and_labelled(ratings):
     """Outside even the claimed range; the method refuses nothing it published, and says the truth."""
     delta = 1 / 10677**2
     assert closed_form_true_epsilon(1000, delta) == pytest.approx(7391, abs=1)
-    found = nicolas2025(ratings, 3, epsilon=1000, delta=delta)
-    assert found.nominal_epsilon == 1000
-    assert found.true_epsilon == pytest.approx(7391, abs=1)
+    basis = nicolas2025(ratings, 3, epsilon=1000, delta=delta)
+    assert basis.nominal_epsilon == 1000
+    assert basis.true_epsilon == pytest.approx(7391, abs=1)
 
 
 def test_noise_has_nothing_in_common_with_a_start_of_the_same_seed():

@@ -23,15 +23,15 @@ def test_epsilon_is_where_a_curve_stays_below():
 
 
 def test_section_is_made_from_the_files_of_a_run(tmp_path):
-    found = rows("central", {1.0: 0.9, 10.0: 0.1, 100.0: 0.01})
-    found += rows("decentralised", {1.0: 0.9, 10.0: 0.1, 100.0: 0.01})
-    found += rows("balcan", {1.0: 1.0, 10.0: 0.9, 100.0: 0.1})  # ten times later
-    found += rows("balcan-public", {1.0: 1.1, 10.0: 1.1, 100.0: 1.1})
-    found += rows("fedpower", {1.0: 1.2, 10.0: 1.2, 100.0: 1.2})
+    points = rows("central", {1.0: 0.9, 10.0: 0.1, 100.0: 0.01})
+    points += rows("decentralised", {1.0: 0.9, 10.0: 0.1, 100.0: 0.01})
+    points += rows("balcan", {1.0: 1.0, 10.0: 0.9, 100.0: 0.1})  # ten times later
+    points += rows("balcan-public", {1.0: 1.1, 10.0: 1.1, 100.0: 1.1})
+    points += rows("fedpower", {1.0: 1.2, 10.0: 1.2, 100.0: 1.2})
     for curve in claims._OURS:
-        found += rows(curve, {1.0: 0.0, 10.0: 0.0, 100.0: 0.0})
+        points += rows(curve, {1.0: 0.0, 10.0: 0.0, 100.0: 0.0})
     names = ["set", "curve", "epsilon", "run", "same", "exact"]
-    lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in found)]
+    lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in points)]
     (tmp_path / "figure1.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "figure3.csv").write_text("n,k,theory,measured\n8000,64,1.5,1.8\n8000,128,1.6,1.5\n")
     text = claims.measured(tmp_path)

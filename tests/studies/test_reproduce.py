@@ -54,9 +54,9 @@ def test_shared_work_gives_the_results_of_single_runs(tiny, monkeypatch):
     R = tiny.parts.train
     for width in (2048, 96):
         monkeypatch.setattr(curves, "_WIDE", width)
-        found = {(name, e): basis for name, e, basis in published_bases(R, (1.0, 50.0), 1e-5, 3)}
-        assert len(found) == 2 * len(PUBLISHED_CURVES)
-        for (name, epsilon), basis in found.items():
+        bases = {(name, e): basis for name, e, basis in published_bases(R, (1.0, 50.0), 1e-5, 3)}
+        assert len(bases) == 2 * len(PUBLISHED_CURVES)
+        for (name, epsilon), basis in bases.items():
             curve = PUBLISHED_CURVES[name]
             alone = curve.baseline.run(
                 R, 32, epsilon=epsilon, delta=1e-5, calibration=curve.calibration, parties=R.shape[0],
@@ -119,15 +119,15 @@ def test_sets_are_found_by_family_and_twins_are_labelled(folder):
 
 def test_statistics_agree_with_a_dense_decomposition(tiny):
     R = tiny.parts.train
-    found = statistics.describe(R)
+    described = statistics.describe(R)
     book = R.toarray()
     U = np.linalg.eigh(book.T @ (book / book.sum(axis=1, keepdims=True)))[1]
-    assert found["mu0"] == pytest.approx(np.abs(U).max(), rel=1e-6)
-    assert found["mu1"] == pytest.approx(1.0)
-    assert found["prior"] == pytest.approx(np.abs(U).max() * np.sqrt(np.log(R.shape[1])), rel=1e-6)
-    assert (found["users"], found["items"], found["interactions"]) == (*R.shape, R.nnz)
+    assert described["mu0"] == pytest.approx(np.abs(U).max(), rel=1e-6)
+    assert described["mu1"] == pytest.approx(1.0)
+    assert described["prior"] == pytest.approx(np.abs(U).max() * np.sqrt(np.log(R.shape[1])), rel=1e-6)
+    assert (described["users"], described["items"], described["interactions"]) == (*R.shape, R.nnz)
     some = statistics.describe(R, dense=10, leading=20)
-    assert some["mu0"] <= found["mu0"] * (1 + 1e-6)
+    assert some["mu0"] <= described["mu0"] * (1 + 1e-6)
     assert some["mu1"] < 1
     assert "≥" in statistics.table({"x": some})[1][0][4]
 
@@ -204,8 +204,8 @@ def test_automatic_choices_are_measured_where_they_are_asked_for(folder, tmp_pat
     arguments = ["reproduce", "figure1", "--data", str(folder), "--sets", "ml-tiny", "--runs", "1", "--epsilon", "20"]
     arguments += ["--curve", "dense", "--automatic", "--out", str(tmp_path)]
     assert CliRunner().invoke(main, arguments).exit_code == 0
-    found = {row["curve"] for row in table(tmp_path / "figure1.csv")}
-    assert found == {"dense", "automatic-power", "automatic-parties", "automatic-dense", "automatic-users"}
+    curves = {row["curve"] for row in table(tmp_path / "figure1.csv")}
+    assert curves == {"dense", "automatic-power", "automatic-parties", "automatic-dense", "automatic-users"}
 
 
 def test_our_curves_side_by_side_are_those_of_single_runs(tiny, tmp_path):
@@ -233,8 +233,8 @@ def test_our_curves_side_by_side_are_those_of_single_runs(tiny, tmp_path):
         ),
     }  # fmt: skip
     for name in names:
-        (found,) = [row["exact"] for row in rows if (row["curve"], row["epsilon"]) == (name, 20.0)]
-        assert found == pytest.approx(meter.error(truth, meter.weigh(alone[name].components)), rel=1e-9)
+        (error,) = [row["exact"] for row in rows if (row["curve"], row["epsilon"]) == (name, 20.0)]
+        assert error == pytest.approx(meter.error(truth, meter.weigh(alone[name].components)), rel=1e-9)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Attacks on our own mechanisms, and what they prove: lower bounds on ε beside the ε that is claimed.
+"""Attacks on this library's mechanisms, and what they prove: lower bounds on ε beside the ε that is claimed.
 
     from dpspectral.audit import ATTACKS, audit
     audit(ATTACKS["power method"](), games=5_000).proved(0.999)

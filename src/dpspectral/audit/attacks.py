@@ -1,4 +1,4 @@
-"""Distinguishing games against every way we release something.
+"""Distinguishing games against every mechanism.
 
 `play(world)` runs the real mechanism once, with real entropy, on one of two neighbouring data sets, and returns the
 attacker's log-likelihood ratio: above 0 it says "one". `claimed` is the μ that the ledger was told.
@@ -29,6 +29,7 @@ from dpspectral.protocols.common.encoding import members_and_rest
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers import edges
+from dpspectral.protocols.peers.local_peers import LocalPeers
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peers import Peers
@@ -165,7 +166,7 @@ def _sums(query: Query, worlds: Worlds) -> Worlds:
 
 
 class Server(_Sum):
-    """A secure sum; the server and party 0 pool what they know. The party knows its own share of the noise."""
+    """A secure sum; the server and party 0 collude. The party knows its own share of the noise."""
 
     name = "secure sum"
 
@@ -188,9 +189,13 @@ class Neighbour(_Sum):
     name = "peers"
 
     def attack(self, worlds: Worlds, parties: list[Party], X: Iterate) -> float:
-        source = Peers(parties, PeerGraph.regular(self.parties, self.parties - 1, 0), collusion=1, rounds=1)
-        question, setup, blocks = self.question(source, X), source.setup, {}
+        networks: list[LocalPeers] = []
+        blocks: dict[frozenset[int], NDArray[Any]] = {}
         instance = 0
+
+        def tapped(*arguments: Any, **options: Any) -> LocalPeers:
+            networks.append(LocalPeers(*arguments, **options, tamper=listen))
+            return networks[0]
 
         def listen(_: float, sender: int, to: int, frame: Frame) -> float:
             nonlocal instance
@@ -200,18 +205,20 @@ class Neighbour(_Sum):
                 blocks[frozenset(ids)] = ring.unpacked(rest, question.size, question.bits)
             return 0.0
 
-        source._network.tamper = listen
+        graph = PeerGraph.regular(self.parties, self.parties - 1, 0)
+        source = Peers(parties, graph, collusion=1, rounds=1, network=tapped)
+        question = self.question(source, X)
         total = ring.encoded(source.answer(X, self.budget.mu, Ledger(self.budget), "product").integers, question.bits)
         sent = {peer: vector for ids, vector in blocks.items() if len(ids) == 1 for peer in ids}
         (root,) = set(range(self.parties)) - set(sent)  # what it has is what the others do not
         sent[root] = total - sum(sent.values(), np.zeros_like(total))
-        attacker, edge = source._network.peers[0], setup.edge_deviation(question)
+        attacker, edge = networks[0].peers[0], source.setup.edge_deviation(question)
         noisy = []
         for peer in range(1, self.parties):
             shared = np.zeros(question.size, dtype=np.int64)
             edges.add_edge_noise(shared, question.query, attacker.edge_seed(peer, instance), edge, peer, 0)
             noisy.append(ring.decoded(sent[peer], question.bits) - shared)
-        covariance = edge**2 * setup.graph.laplacian(range(1, self.parties))
+        covariance = edge**2 * graph.laplacian(range(1, self.parties))
         covariance[np.diag_indices_from(covariance)] += question.share_deviation**2
         parts = [np.array_split(world, self.parties)[1:] for world in worlds]
         means = np.array([[question.query.evaluate(part).reshape(-1) for part in own] for own in parts], dtype=float)

@@ -14,9 +14,9 @@ HEADER = ("mechanism", "games", "claimed ε", "proved ε, 95%", "proved ε, 99.9
 _SINGLE = "popularity, one run"
 
 
-def _row(name: str, games: str, claimed: float, found: Finding | OneRun) -> tuple[str, ...]:
-    low, high = (found.proved(confidence) for confidence in CONFIDENCES)
-    verdict = "BROKEN" if found.broken else "holds"
+def _row(name: str, games: str, claimed: float, finding: Finding | OneRun) -> tuple[str, ...]:
+    low, high = (finding.proved(confidence) for confidence in CONFIDENCES)
+    verdict = "BROKEN" if finding.broken else "holds"
     return name, games, f"{claimed:.3g}", f"{low:.3g}", f"{high:.3g}", f"{high / claimed:.0%}", verdict
 
 
@@ -63,7 +63,7 @@ def html(findings: Sequence[Finding], single: OneRun | None) -> str:
                 "interaction/add-remove", claim.claimed, claim.delta, claim.claimed_mu, "all that is released"
             ),
         ]
-    alarms = [f"The claim is refuted for: {', '.join(broken)}. Do not release anything with this version."]
+    alarms = [f"The claim is refuted for: {', '.join(broken)}. Do not use this version for releases."]
     return page("Audit", parts, warnings=alarms if broken else [])
 
 

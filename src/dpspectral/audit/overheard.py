@@ -43,7 +43,7 @@ def distance(query: Query, sums: Worlds, sigma: float) -> float:
 
 
 class Overheard(Curator):
-    """A curator of one of two worlds, and an attacker at its door."""
+    """A curator of one of two worlds, and an attacker who sees all its releases."""
 
     def __init__(self, worlds: Worlds, which: int, unit: Unit, *, noise: NotPrivate | None = None) -> None:
         super().__init__(worlds[which], unit, noise=noise, threads=1)

@@ -1,6 +1,6 @@
 """The command `dpspectral`. Summaries go to standard output, progress and errors to standard error.
 
-Nobody who asks for help or mistypes an option should wait for scientific libraries. So a command has two halves:
+Help and mistyped options must not load scientific libraries. So a command has two halves:
 `commands/NAME.py` is what it is called, takes and says of itself, and needs click alone; `NAME.py` here is what it
 does, with ordinary imports. `start.do` is the one place where the first loads the second, once the options are
 understood.

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from dpspectral.audit import ATTACKS, CONFIDENCES, one_run
 from dpspectral.audit import audit as play
 from dpspectral.audit.audit_page import HEADER, html, rows
-from dpspectral.cli.common import ERR, OUT, check_out, plain_errors, progress_bar
+from dpspectral.cli.console import ERR, OUT, check_out, plain_errors, progress_bar
 from dpspectral.core.files import write_text
 from dpspectral.core.names import MECHANISMS
 from dpspectral.privacy.budget import Budget
@@ -65,4 +65,4 @@ def audit(
         if out is not None:
             OUT.print(f"report: {out}", highlight=False)
     if any(finding.broken for finding in findings) or (single is not None and single.broken):
-        raise click.ClickException("a claim is refuted: do not release anything with this version")
+        raise click.ClickException("a claim is refuted: do not use this version for releases")

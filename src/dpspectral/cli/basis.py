@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpspectral.cli.common import ERR, check_out
-from dpspectral.cli.ledgers import ledger_words, open_ledger
+from dpspectral.cli.console import ERR, check_out
+from dpspectral.cli.data_set_ledger import ledger_words, open_ledger
 from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.core.files import write_text
 from dpspectral.data import datasets
@@ -28,7 +28,7 @@ from dpspectral.reports.basis_page import beside, html, warnings_of
 
 @contextmanager
 def paid(ledger: Ledger) -> Iterator[None]:
-    """A run that does not come to its end says what it has paid."""
+    """A run that fails says what it has spent."""
     try:
         yield
     except KeyboardInterrupt:
@@ -82,9 +82,9 @@ class FitOptions:
 
     def opened(self) -> Ledger:
         """The ledger of the data set, or one for this call."""
-        found = Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
-        found.label = self.label or self.out.name
-        return found
+        ledger = Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
+        ledger.label = self.label or self.out.name
+        return ledger
 
     def load(self, data: Path) -> Table:
         """Read the file, once it is sure that the output can be written; then, that there is room for it."""
@@ -126,8 +126,8 @@ class FitOptions:
     def named(self, result: Result, table: Table) -> Result:
         """The result with what only the command knows."""
         names = None if table.items is None else tuple(table.items)
-        found = replace(result, items=names)
-        return found.with_facts(own_budget=self.ledger is None, items_from=self.items_from(table))
+        named = replace(result, items=names)
+        return named.with_facts(own_budget=self.ledger is None, items_from=self.items_from(table))
 
     def items_from(self, table: Table) -> str:
         """Where the list of items came from. (Not its path: the result may be published.)"""
@@ -136,14 +136,14 @@ class FitOptions:
         return self.items if self.items == datasets.FROM_DATA else "list"
 
     def write_page(self, result: Result) -> None:
-        """The page of what was written. What was released is paid for: without a page it is still a result."""
+        """The report on what was written. The release is paid for, so a report that fails does not undo it."""
         if self.page is None:
             return
         try:
             write_text(self.page, html(result), errors="replace")
         except Exception as error:
             warnings.warn(
-                f"{self.out} is written, its page is not ({type(error).__name__}: {error}); the release is paid for: "
+                f"{self.out} is written, its report is not ({type(error).__name__}: {error}); the release is paid for: "
                 f"do not run this again, but: dpspectral report {self.out}",
                 UserWarning,
                 stacklevel=2,
@@ -151,7 +151,7 @@ class FitOptions:
 
     @property
     def page(self) -> Path | None:
-        """Where the page for people goes."""
+        """Where the report goes."""
         if self.report == "none":
             return None
         return beside(self.out) if self.report is None else Path(self.report)

@@ -7,7 +7,7 @@ import math
 
 import click
 
-from dpspectral.cli.common import facts, plain_errors
+from dpspectral.cli.console import facts, plain_errors
 from dpspectral.core import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.closed_form import closed_form_multiplier, closed_form_true_epsilon
@@ -48,7 +48,7 @@ def budget(epsilon: float, delta: float, iterations: int, releases: int | None, 
 
 
 def _shared(total: Budget, releases: int | None) -> dict[str, float] | None:
-    """One budget in so many equal calls, and so many calls of it each."""
+    """One budget split over equal calls, and the same number of calls with a budget each."""
     if releases is None:
         return None
     count = checks.integer("releases", releases, low=1)
@@ -70,7 +70,7 @@ def _shared_words(total: Budget, shared: dict[str, float] | None) -> list[tuple[
         ),
         (
             f"{shared['count']} calls, no ledger",
-            f"ε = {total.epsilon:g} each is ε = {shared['all_epsilon']:.4g} together: no promise to speak of"
+            f"ε = {total.epsilon:g} each is ε = {shared['all_epsilon']:.4g} together: no meaningful guarantee"
             if shared["all_epsilon"] > 20
             else f"ε = {total.epsilon:g} each is ε = {shared['all_epsilon']:.4g} together",
         ),

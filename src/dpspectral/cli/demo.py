@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import ERR, OUT, plain_errors, progress_bar
+from dpspectral.cli.console import ERR, OUT, plain_errors, progress_bar
 from dpspectral.core.files import check_writable, write_text, write_whole
 from dpspectral.studies.demo import run_demo, steps
 from dpspectral.studies.demo_page import draw, html
@@ -34,22 +34,22 @@ def demo(out: Path, runs: int, as_json: bool) -> None:
 
                 if not ERR.is_terminal:
                     ERR.print(f"{steps(runs)} steps, a few minutes")
-                found = run_demo(runs=runs, step=step)
+                comparison = run_demo(runs=runs, step=step)
         except KeyboardInterrupt:
             if not any(out.iterdir()):
                 out.rmdir()
             ERR.print("interrupted; nothing was written")
             sys.exit(130)
-        figure = draw(found)
-        page = html(found, figure)
+        figure = draw(comparison)
+        page = html(comparison, figure)
         write_whole(files["figure.png"], lambda stream: figure.savefig(stream, dpi=160, bbox_inches="tight"))
-        write_text(files["table.csv"], found.to_csv())
+        write_text(files["table.csv"], comparison.to_csv())
         write_text(files["report.html"], page)
     if as_json:
-        click.echo(json.dumps({"rows": found.rows(), "reason": found.reason, "out": str(out)}, indent=2))
+        click.echo(json.dumps({"rows": comparison.rows(), "reason": comparison.reason, "out": str(out)}, indent=2))
         return
-    grid = Grid("relative error", *(f"ε = {e:g}" for e in found.epsilons))
-    for method, values in found.errors.items():
+    grid = Grid("relative error", *(f"ε = {e:g}" for e in comparison.epsilons))
+    for method, values in comparison.errors.items():
         grid.add_row(method, *(f"{value:.3f}" for value in values.mean(axis=0)))
     OUT.print(grid, highlight=False)
     OUT.print(

@@ -12,7 +12,7 @@ import click
 from rich.table import Table as Grid
 
 from dpspectral.cli.basis import FitOptions, paid
-from dpspectral.cli.common import OUT, facts, plain_errors, progress_bar
+from dpspectral.cli.console import OUT, facts, plain_errors, progress_bar
 from dpspectral.cli.writing import spent, write_or_keep
 from dpspectral.core.files import write_text, write_whole
 from dpspectral.data.tables import Table
@@ -69,8 +69,8 @@ def _tell_peers(source: Peers, summary: dict[str, Any], told: list[tuple[str, st
         [
             *told,
             ("peers", f"{setup.parties}, each shares noise with {setup.graph.degree} neighbours; {setup.quorum} agree"),
-            ("protected from", f"everybody, also if {setup.collusion} peers pool what they know and see every message"),
-            ("price", f"{setup.price:.3f} times a curator's noise, for having no server"),
+            ("protected from", f"everyone, also if {setup.collusion} colluding peers see every message"),
+            ("price", f"{setup.price:.3f} times a curator's noise, because there is no server"),
             ("a peer sent", f"{messages:.0f} messages, {size / 1e6:.2f} MB (means)"),
         ]
     )
@@ -104,7 +104,7 @@ def _tell_secure_sum(source: SecureSum, summary: dict[str, Any], told: list[tupl
             ("server sent", f"{traffic.server.sent / 1e6:.1f} MB and computed {traffic.server.seconds:.2f} s"),
             ("a party sent", f"{party.sent / 1e6:.2f} MB and computed {party.seconds:.2f} s (means)"),
             ("a party saw", "its own rows, its neighbours' sealed shares, and what is released"),
-            ("not released", "times and bytes; they depend on the data and are for you who run this"),
+            ("not released", "times and bytes; they depend on the data: do not publish them"),
         ]
     )
     grid = Grid("opened sum", "numbers", "bits", "parties in it", "noise")

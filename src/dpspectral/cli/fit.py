@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dpspectral.cli.basis import FitOptions, paid
-from dpspectral.cli.common import facts, plain_errors, progress_bar
+from dpspectral.cli.console import facts, plain_errors, progress_bar
 from dpspectral.methods.decompose import decompose
 
 

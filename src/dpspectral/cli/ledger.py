@@ -9,8 +9,8 @@ import click
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import OUT, facts, plain_errors
-from dpspectral.cli.ledgers import ledger_words, open_ledger
+from dpspectral.cli.console import OUT, facts, plain_errors
+from dpspectral.cli.data_set_ledger import ledger_words, open_ledger
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.entries import Entry, Kind, reservations, standing
@@ -37,21 +37,22 @@ def _anchor_words(anchor: Path | None) -> str:
 
 def show(file: Path) -> None:
     with plain_errors():
-        found = open_ledger(file)
-        history = found.history
-        left = epsilon_from_mu(found.remaining_mu, found.budget.delta)
-        words = ledger_words(found)
-        anchor = found.anchor
+        ledger = open_ledger(file)
+        history = ledger.history
+        remaining = ledger.remaining_mu
+        left = epsilon_from_mu(remaining, ledger.budget.delta)
+        words = ledger_words(ledger)
+        anchor = ledger.anchor
     facts(
         [
             ("spent", words),
             (
                 "left",
-                f"ε = {left:.4g} at that δ, for one more call (μ = {found.remaining_mu:.6g} of {found.budget.mu:.6g})",
+                f"ε = {left:.4g} at that δ, for one more call (μ = {remaining:.6g} of {ledger.budget.mu:.6g})",
             ),
-            ("protects", found.protects or "nothing was released yet"),
+            ("protects", ledger.protects or "nothing was released yet"),
             ("anchor", _anchor_words(anchor)),
-            *([] if found.private else [("warning", "some noise was seeded by hand: not private")]),
+            *([] if ledger.private else [("warning", "some noise was seeded: not private")]),
         ]
     )
     shown = [(entry, state) for entry in history if (state := _state(entry, history))]
@@ -92,23 +93,23 @@ def verify(file: Path, result: Path | None) -> None:
     facts([("sound", str(file)), *told, *([] if result is None else [("its result", str(result))])])
 
 
-def _unknown(found: Ledger, result: Path) -> list[str]:
+def _unknown(ledger: Ledger, result: Path) -> list[str]:
     """What a result says of itself that the ledger does not know."""
     account = Result.load(result).account
-    if account.ledger != found.id:
+    if account.ledger != ledger.id:
         name = account.ledger or "without an id: version 0.1.0"
         return [f"{result} was charged to another ledger ({name}), not to this one"]
-    missing = [release.what for release in account.releases if release not in found.entries]
+    missing = [release.what for release in account.releases if release not in ledger.entries]
     return [f"{result} holds the release {what!r}, which is not in the ledger" for what in missing]
 
 
 def upgrade(file: Path) -> None:
     with plain_errors():
         count = upgrade_file(file)
-        found = Ledger.open(file)
+        ledger = Ledger.open(file)
     facts(
         [
-            ("upgraded", f"{file}: {count} entries, id {found.id}"),
+            ("upgraded", f"{file}: {count} entries, id {ledger.id}"),
             ("anchor", f"none yet: dpspectral ledger anchor {file} PLACE"),
         ]
     )
@@ -131,17 +132,17 @@ def record(file: Path, epsilon: float | None, what: str) -> None:
         opened = LedgerFile(file)
         mu = None if epsilon is None else Budget(epsilon, opened.budget.delta).mu
         noted, number = opened.record(what, mu)
-        found = Ledger.open(file)
+        ledger = Ledger.open(file)
     facts(
         [
-            ("recorded", f"entry {number}: μ = {noted:.6g}, ε = {epsilon_from_mu(noted, found.budget.delta):.4g}"),
-            ("spent", ledger_words(found)),
+            ("recorded", f"entry {number}: μ = {noted:.6g}, ε = {epsilon_from_mu(noted, ledger.budget.delta):.4g}"),
+            ("spent", ledger_words(ledger)),
         ]
     )
 
 
 def settle(file: Path, run: str | None) -> None:
     with plain_errors():
-        found = open_ledger(file)
-        count = found.settle(run)
-    facts([("settled", f"{count} reservation(s)"), ("spent", ledger_words(found))])
+        ledger = open_ledger(file)
+        count = ledger.settle(run)
+    facts([("settled", f"{count} reservation(s)"), ("spent", ledger_words(ledger))])

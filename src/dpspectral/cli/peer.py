@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from dpspectral.cli.common import ERR, check_out, facts, plain_errors, progress_bar
-from dpspectral.cli.ledgers import ledger_words
+from dpspectral.cli.console import ERR, check_out, facts, plain_errors, progress_bar
+from dpspectral.cli.data_set_ledger import ledger_words
 from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.data.tables import read_catalogue
 from dpspectral.methods.result import Result
@@ -32,36 +32,36 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
             click.echo(write_keys(make_keys))
             return
         assert config is not None
-        found = Config.read(config)
-        check_out(found.out, found.data, found.items, found.ledger, found.key)
-        names = read_catalogue(str(found.items))
-        check_room(found.out, len(names), int(found.run["rank"]), names, ledger=found.ledger)
+        settings = Config.read(config)
+        check_out(settings.out, settings.data, settings.items, settings.ledger, settings.key)
+        names = read_catalogue(str(settings.items))
+        check_room(settings.out, len(names), int(settings.run["rank"]), names, ledger=settings.ledger)
         told: dict[str, Any] = {}
 
         def save(result: Result, source: OnePeer) -> None:
-            save_or_keep(replace(result, items=tuple(names)), found.out, found.budget, found.ledger)
+            save_or_keep(replace(result, items=tuple(names)), settings.out, settings.budget, settings.ledger)
             told.update(summary=result.summary(), sums=[asdict(one) for one in source.happened])
 
         try:
             with progress_bar(1.0, "starting") as tell:
-                run_peer(found, lambda text, part: tell(part, text), save)
+                run_peer(settings, lambda text, part: tell(part, text), save)
         except KeyboardInterrupt:
             ERR.print("interrupted; what had been sent is in the ledger")
             sys.exit(130)
     if as_json:
-        click.echo(json.dumps({**told["summary"], "sums": told["sums"], "out": str(found.out)}, indent=2))
+        click.echo(json.dumps({**told["summary"], "sums": told["sums"], "out": str(settings.out)}, indent=2))
         return
     summary, last = told["summary"], told["sums"][-1]
     facts(
         [
             ("protected", summary["protects"]),
-            ("guarantee", f"ε = {found.budget.epsilon:.6g}, δ = {found.budget.delta:g}; this run only"),
-            ("ledger", ledger_words(Ledger.open(found.ledger))),
+            ("guarantee", f"ε = {settings.budget.epsilon:.6g}, δ = {settings.budget.delta:g}; this run only"),
+            ("ledger", ledger_words(Ledger.open(settings.ledger))),
             ("basis", f"{summary['items']} items × {summary['rank']} components"),
             ("noise", f"standard deviation {summary['noise_std']:.4g} per entry of the (last) release"),
-            ("price", f"{found.setup.price:.3f} times a curator's noise, for having no server"),
-            ("peers", f"{len(last['members'])} of {found.setup.parties} to the end"),
+            ("price", f"{settings.setup.price:.3f} times a curator's noise, because there is no server"),
+            ("peers", f"{len(last['members'])} of {settings.setup.parties} to the end"),
             ("why", summary.get("reason", "")),
-            ("written", f"{found.out} (dpspectral report {found.out} makes a page of it)"),
+            ("written", f"{settings.out} (dpspectral report {settings.out} writes a report)"),
         ]
     )

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from rich.table import Table as Grid
 
-from dpspectral.cli.common import OUT, check_out, facts, plain_errors
+from dpspectral.cli.console import OUT, check_out, facts, plain_errors
 from dpspectral.core.files import write_text
 from dpspectral.data import datasets
 from dpspectral.models.recommender import PrivateRecommender
@@ -97,8 +97,8 @@ def score(
         ours, popular = model.evaluate(matrices[0], matrices[1], top)
     if as_json:
         figures: dict[str, Any] = {"private": False, "top": top, "users": ours.users}
-        for name, found in (("model", ours), ("popularity", popular)):
-            figures[name] = {"recall": found.recall, "ndcg": found.ndcg}
+        for name, ranking in (("model", ours), ("popularity", popular)):
+            figures[name] = {"recall": ranking.recall, "ndcg": ranking.ndcg}
         click.echo(json.dumps(figures, indent=2))
         return
     grid = Grid(f"not private, {ours.users} users", f"Recall@{top}", f"NDCG@{top}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpspectral.cli.common import check_out, facts, plain_errors
+from dpspectral.cli.console import check_out, facts, plain_errors
 from dpspectral.core.files import write_text
 from dpspectral.reports.basis_page import beside, of_file
 

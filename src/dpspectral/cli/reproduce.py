@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dpspectral.cli.common import ERR, facts, plain_errors
+from dpspectral.cli.console import ERR, facts, plain_errors
 from dpspectral.core.names import PARTS
 from dpspectral.privacy.budget import Budget
 from dpspectral.studies.curves import LABELS, STEPS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpspectral.cli.common import facts, plain_errors
+from dpspectral.cli.console import facts, plain_errors
 from dpspectral.core.files import check_writable, write_text
 from dpspectral.data.synthetic import tastes
 
@@ -26,4 +26,4 @@ def sample(folder: Path, users: int, items: int, seed: int) -> None:
         ]
         for file, text in zip(files, texts, strict=True):
             write_text(file, text)
-    facts([("written", ", ".join(map(str, files))), ("note", "synthetic: nobody's data")])
+    facts([("written", ", ".join(map(str, files))), ("note", "synthetic data")])

@@ -24,7 +24,7 @@ def _end(*_: object) -> NoReturn:
 
 
 def end_quietly() -> None:
-    """From now on Ctrl-C ends the process; unless whoever started it wants it ignored, as `nohup` and `&` do."""
+    """From now on Ctrl-C ends the process; unless SIGINT was set to be ignored, as by `nohup` and `&`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
@@ -46,9 +46,9 @@ def do(what: str, /, **options: Any) -> None:
     """Load what a command does, "module:function" of this folder, and call it."""
     module, _, function = what.partition(":")
     try:
-        found = getattr(import_module(f"dpspectral.cli.{module}"), function)
+        body = getattr(import_module(f"dpspectral.cli.{module}"), function)
         with _usual():
-            found(**options)
+            body(**options)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpspectral.cli.common import ERR, facts, plain_errors
+from dpspectral.cli.console import ERR, facts, plain_errors
 from dpspectral.data.store import Store
 from dpspectral.data.tables import read_catalogue
 

@@ -1,4 +1,4 @@
-"""Writing what was paid for: room is asked for before the budget is spent, and nothing is lost if it is gone after.
+"""Writing what was paid for: disk space is checked before the budget is spent; if it runs out later, nothing is lost.
 
 A release cannot be made again without paying again. So a basis that cannot be written to its place is written to
 another one, and the message says where, and what was spent.
@@ -25,7 +25,7 @@ _SPARE = 1 << 20  # the summary, entries of a ledger, and what others write mean
 def check_room(
     out: Path, items: int, rank: int, names: Sequence[str] | None, page: Path | None = None, ledger: Path | None = None
 ) -> None:
-    """Raise OSError, before anything is charged, if basis, page or entries of the ledger would not fit their disks."""
+    """Raise OSError, before anything is charged, if basis, report or ledger entries would not fit on disk."""
     longest = max(map(len, names), default=0) if names else 0
     check_space(out, 8 * (items * (rank + 2) + rank) + 4 * longest * items + _PAGE + _SPARE)
     if page is not None:

@@ -1,1 +1,1 @@
-"""Pages for people: what was done, and what it tells about a person."""
+"""Plain-language reports: what was done, and what it reveals about one person."""

@@ -1,7 +1,7 @@
-"""The page of a private basis.
+"""The report on a private basis.
 
-It is made from a `Result` alone, so whoever may see that may see the page. A result may come from anybody's file: what
-it says was checked when it was loaded, and is escaped here.
+It is made from a `Result` alone, so it reveals nothing that the result does not. A result may come from an untrusted
+file: its contents were checked when it was loaded, and are escaped here.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _SHOWN_COMPONENTS, _SHOWN_ITEMS, _SHOWN_RELEASES, _SHOWN_VALUES = 6, 5, 12, 1000
 
 
 def beside(path: Path) -> Path:
-    """Where the page of a file goes if nobody says."""
+    """Default path of the report on a file."""
     name = path.name.removesuffix(".npz")
     return path.with_name(f"{name}.report.html")
 
 
 def report(result: Result, path: str | os.PathLike[str], items: Sequence[str] | None = None) -> None:
-    """Write a plain-language report (.html): what was released, and what it tells about one person.
+    """Write a plain-language report (.html): what was released, and what it reveals about one person.
 
-    `items` are the public names of the columns. The page holds nothing that is not in the result.
+    `items` are the public names of the columns. The report holds nothing that is not in the result.
     """
     named = result if items is None else replace(result, items=tuple(str(item) for item in items))
     check_writable(path)
@@ -40,7 +40,7 @@ def report(result: Result, path: str | os.PathLike[str], items: Sequence[str] | 
 
 
 def of_file(path: Path) -> str:
-    """The page of a file that `fit`, `federate` or `peer` wrote."""
+    """The report on a file that `fit`, `federate` or `peer` wrote."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     result = Result.load(path)
@@ -52,7 +52,7 @@ def of_file(path: Path) -> str:
 
 @page.plain_figures()
 def html(result: Result) -> str:
-    """The page of a result."""
+    """The report on a result."""
     summary = result.summary()
     arrays: dict[str, Any] = {"components": result.components, "eigenvalues": result.eigenvalues}
     if result.items is not None:
@@ -61,7 +61,7 @@ def html(result: Result) -> str:
         arrays["popularity"] = result.catalogue.popularity
     ledger = summary["ledger"]
     relation = str(ledger["releases"][0]["protects"]) if ledger["releases"] else ""
-    asked = _asked(summary)
+    asked = _budget(summary)
     about = meaning.of(relation).about
     general = (
         "which items are popular, and which go together" if about == "one person" else "how the columns move together"
@@ -78,8 +78,8 @@ def html(result: Result) -> str:
         page.heading(f"What anyone can learn about {about} from this output"),
         *meaning.words(relation, asked.epsilon, asked.delta, asked.mu),
         page.paragraph(
-            f"What is true in general is learnt, and that is the point: {general}. It may tell something about you, "
-            "whether or not you are in the data."
+            f"General facts are learnt, and that is the purpose: {general}. They may say something about "
+            "you, whether or not you are in the data."
         ),
         page.paragraph(f"Protected, exactly: {summary['protects']}."),
         page.heading("What was released, and what it cost"),
@@ -88,8 +88,8 @@ def html(result: Result) -> str:
         *([page.picture(page.svg(_draw_budget(summary)), _budget_caption(summary))] if ledger["releases"] else []),
         page.heading("From whom it is protected"),
         *_whom(summary),
-        page.heading("What was found"),
-        *_found(summary, arrays),
+        page.heading("What the basis holds"),
+        *_basis_parts(summary, arrays),
         page.heading("How it was chosen"),
         page.paragraph(str(summary.get("reason") or "All choices were the caller's.")),
         page.facts(_settings(summary)),
@@ -99,7 +99,7 @@ def html(result: Result) -> str:
                 "what was declared public: " + ", ".join(map(str, summary.get("public", ["the list of items"]))),
                 "how long the run took, how much memory it used, and whether it failed",
                 "other releases about the same people that are not in this ledger",
-                "coordinates or lists that are computed from somebody's row with this basis: they are about that row",
+                "coordinates or lists computed from a person's row with this basis: they are about that row",
             ]
         ),
         page.heading("Using it"),
@@ -120,10 +120,10 @@ def _settings(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(words, f"{v:.4g}" if isinstance(v, float) else str(v)) for words, v in values if v is not None]
 
 
-def _asked(summary: Mapping[str, Any]) -> Budget:
+def _budget(summary: Mapping[str, Any]) -> Budget:
     """The budget of this call; in files without one, the ledger's."""
-    found = summary.get("budget", summary["ledger"]["budget"])
-    return Budget(found["epsilon"], found["delta"])
+    budget = summary.get("budget", summary["ledger"]["budget"])
+    return Budget(budget["epsilon"], budget["delta"])
 
 
 def _protected(relation: str) -> str:
@@ -133,56 +133,58 @@ def _protected(relation: str) -> str:
 
 
 def _warnings(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
-    found = []
-    ledger, budget = summary["ledger"], _asked(summary)
+    warnings = []
+    ledger, budget = summary["ledger"], _budget(summary)
     if not summary["private"]:
-        found.append("NOT PRIVATE: noise was seeded by hand, whoever knows the seed can subtract it. For studies only.")
+        warnings.append(
+            "NOT PRIVATE: the noise was seeded, and anyone who knows the seed can subtract it. For studies only."
+        )
     worth = math.sqrt(math.fsum((entry["sensitivity"] / entry["sigma"]) ** 2 for entry in ledger["releases"]))
     if worth > budget.mu * (1 + 1e-9):
-        found.append(
+        warnings.append(
             f"The releases in this file are worth more than it says: μ = {worth:.4g}, but its budget is μ = "
             f"{budget.mu:.4g}. Do not rely on it."
         )
     if budget.epsilon > 10:
-        found.append(
-            f"ε = {budget.epsilon:g} is a weak promise: a guess may be right in "
+        warnings.append(
+            f"ε = {budget.epsilon:g} is a weak guarantee: a guess may be right in "
             f"{meaning.of_hundred(meaning.guess(budget.mu))} of 100 cases."
         )
     users = summary.get("users_declared", summary.get("users_counted"))
     if users and budget.delta > 1 / (10 * users):
-        found.append(f"δ = {budget.delta:g} is large for {users:,} users; choose at most 1/(10 · users).")
+        warnings.append(f"δ = {budget.delta:g} is large for {users:,} users; choose at most 1/(10 · users).")
     if _parties(summary).get("rehearsal"):
-        found.append("A rehearsal: all parties were in one process, and whoever ran it could see all rows.")
+        warnings.append("A simulation: all parties were in one process, and its operator could see all rows.")
     if summary.get("own_budget", True) and _parties(summary).get("rehearsal", True):
-        found.append(
+        warnings.append(
             "The guarantee is for this call alone. Other calls about the same people add to it, unless all of them "
             "share a Ledger (--ledger)."
         )
     together = ledger["spent"]["mu"]
     if not summary.get("own_budget", True) and ledger.get("earlier", 0):
-        found.append(
-            f"More than this was released about these people: whoever sees all that the ledger has so far may guess "
-            f"right in {meaning.of_hundred(meaning.guess(together))} of 100 cases."
+        warnings.append(
+            f"More than this was released about these people: an attacker who sees all releases in the ledger may "
+            f"guess right in {meaning.of_hundred(meaning.guess(together))} of 100 cases."
         )
     if not summary.get("own_budget", True) and together > 0.9 * ledger["budget"]["mu"]:
-        found.append(f"The ledger of this data set is nearly empty: ε = {ledger['spent']['epsilon']:.4g} is spent.")
+        warnings.append(f"The ledger of this data set is nearly empty: ε = {ledger['spent']['epsilon']:.4g} is spent.")
     if ledger.get("lasting") and not ledger.get("anchored"):
-        found.append(
-            "The ledger has no anchor: if its file were restored from a backup, nobody would notice, and what was "
-            "spent since would be forgotten (dpspectral ledger anchor)."
+        warnings.append(
+            "The ledger has no anchor: if its file were restored from a backup, this would not be detected, and "
+            "what was spent since would be lost (dpspectral ledger anchor)."
         )
     if summary.get("items_from") == "from-data":
-        found.append(
+        warnings.append(
             "The list of items was read off the data and declared public: that an item occurs at all is not protected, "
-            "and an item that only one person has shows."
+            "and an item that only one person has is revealed."
         )
     hidden = int((np.asarray(arrays["eigenvalues"]) <= _noise_alone(summary)).sum())
     if hidden:
-        found.append(
-            f"{hidden} of {summary['rank']} components are not stronger than what noise alone can make: they may be "
-            "nothing but noise. A smaller rank, more people or more ε would help."
+        warnings.append(
+            f"{hidden} of {summary['rank']} components are not above the level of noise alone and may be nothing but "
+            "noise. A smaller rank, more people or more ε would help."
         )
-    return found
+    return warnings
 
 
 def _noise_alone(summary: Mapping[str, Any]) -> float:
@@ -192,13 +194,13 @@ def _noise_alone(summary: Mapping[str, Any]) -> float:
 
 
 def warnings_of(result: Result) -> list[str]:
-    """The page's warnings about a `Result`, for a terminal."""
+    """The report's warnings about a `Result`, for a terminal."""
     return _warnings(result.summary(), {"eigenvalues": result.eigenvalues})
 
 
 def _parties(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = summary.get("parties", {})
-    return found if isinstance(found, Mapping) else {}
+    parties = summary.get("parties", {})
+    return parties if isinstance(parties, Mapping) else {}
 
 
 def _spent_words(summary: Mapping[str, Any]) -> str:
@@ -218,7 +220,7 @@ def _spent_words(summary: Mapping[str, Any]) -> str:
 
 
 def _releases(summary: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    total = _asked(summary).mu ** 2
+    total = _budget(summary).mu ** 2
     return [
         (
             str(entry["what"]) + ("" if entry["private"] else " (not private)"), f"{entry['mu'] ** 2 / total:.1%}",
@@ -236,7 +238,7 @@ def _budget_caption(summary: Mapping[str, Any]) -> str:
 def _draw_budget(summary: Mapping[str, Any]) -> Any:
     from matplotlib.figure import Figure
 
-    last, total = summary["ledger"]["releases"][-_SHOWN_RELEASES:], _asked(summary).mu ** 2
+    last, total = summary["ledger"]["releases"][-_SHOWN_RELEASES:], _budget(summary).mu ** 2
     figure = Figure(figsize=(5.2, 0.7 + 0.32 * len(last)), layout="constrained")
     panel = figure.subplots()
     names = [what if len(what) < 34 else what[:32] + "…" for what in (str(entry["what"]) for entry in last)]
@@ -248,40 +250,40 @@ def _draw_budget(summary: Mapping[str, Any]) -> Any:
 
 
 def _whom(summary: Mapping[str, Any]) -> list[str]:
-    found = _parties(summary)
-    if "collusion" not in found:
+    parties = _parties(summary)
+    if "collusion" not in parties:
         return [
             page.paragraph(
-                "From everybody who sees this output. Whoever ran this held all rows, and was trusted with them."
+                "From everyone who sees this output. The curator who ran this held all rows and was trusted with them."
             )
         ]
-    if found.get("rehearsal"):
+    if parties.get("rehearsal"):
         held = (
-            f"A rehearsal with {found['parties']} parties in one process: whoever ran it held all rows. Between real "
-            "machines the following would hold. "
+            f"A simulation with {parties['parties']} parties in one process, whose operator held all rows. Between "
+            "real machines the following would hold. "
         )
     else:
-        held = f"{found['parties']} parties held the rows, and showed them to nobody. "
+        held = f"{parties['parties']} parties held the rows, and no party's rows left it. "
     seen = (
-        f"There was no server. Whoever saw every message, and up to {found['collusion']} of the peers who pooled all "
-        "that they knew,"
-        if found.get("protocol") == "peers"
-        else f"The server, and up to {found['collusion']} of the parties who pooled all that they knew with it,"
+        f"There was no server. An eavesdropper on every message, and up to {parties['collusion']} of the peers "
+        "colluding,"
+        if parties.get("protocol") == "peers"
+        else f"The server, and up to {parties['collusion']} of the parties colluding with it,"
     )
     told = [
         page.paragraph(
             f"{held}{seen} saw more noisy numbers than are in this file, but the bound above holds for them too, about "
-            "everybody else's data, if all of them followed the protocol."
+            "all other parties' data, if all of them followed the protocol."
         )
     ]
-    if found["drop_tolerance"]:
+    if parties["drop_tolerance"]:
         told.append(
-            page.paragraph(f"Up to {found['drop_tolerance']} of them could leave on the way; there is noise for that.")
+            page.paragraph(f"Up to {parties['drop_tolerance']} of them could drop out; the noise suffices for that.")
         )
     return told
 
 
-def _found(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
+def _basis_parts(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
     values = np.asarray(arrays["eigenvalues"], dtype=float)
     level = _noise_alone(summary)
     above = int((values > level).sum())

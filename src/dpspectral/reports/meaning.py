@@ -23,7 +23,7 @@ _DRAWN = 5
 
 @dataclass(frozen=True)
 class Protected:
-    """How to speak about what a neighbouring relation protects."""
+    """What a neighbouring relation protects, in words."""
 
     about: str  # whom, for headings
     secret: str
@@ -51,12 +51,12 @@ def guess(mu: float) -> float:
 
 
 def surer(mu: float, before: float) -> float:
-    """The same for somebody to whom one of the possibilities had this probability before."""
+    """The same for an attacker with this prior probability of one of the possibilities."""
     lean = math.log(before / (1 - before)) / mu
     return float(before * ndtr(mu / 2 + lean) + (1 - before) * ndtr(mu / 2 - lean))
 
 
-def found_with(mu: float, false_alarms: float) -> float:
+def detection_rate(mu: float, false_alarms: float) -> float:
     """The largest share of true cases that a test with so many false alarms can find."""
     return float(ndtr(ndtri(false_alarms) + mu))
 
@@ -69,8 +69,8 @@ def of_hundred(probability: float) -> str:
 def sentence(relation: str, mu: float) -> str:
     """One line for a terminal."""
     return (
-        f"whoever knows all the rest and guesses {of(relation).secret} is right in at most {of_hundred(guess(mu))} of "
-        "100 cases (a coin: 50)"
+        f"an attacker who knows all the rest and guesses {of(relation).secret} is right in at most "
+        f"{of_hundred(guess(mu))} of 100 cases (a coin: 50)"
     )
 
 
@@ -81,14 +81,14 @@ def words(relation: str, epsilon: float, delta: float, mu: float, what: str = "t
     protected = of(relation)
     parts = [
         page.paragraph(
-            f"Suppose somebody knows everything about everybody in the data but one thing: {protected.secret}. Both "
-            "answers are equally likely to them. Tossing a coin they would be right in 50 of 100 cases. Having seen "
-            f"{what}, and with all the computers in the world, they are right in at most {of_hundred(guess(mu))} of "
-            f"100. (Somebody who was 90% sure before: at most {of_hundred(surer(mu, 0.9))}.)"
+            f"Suppose an attacker knows everything about everyone in the data except one thing: {protected.secret}. "
+            "Both answers are equally likely beforehand. By tossing a coin it is right in 50 of 100 cases. Having seen "
+            f"{what}, and with unlimited computing power, it is right in at most {of_hundred(guess(mu))} of "
+            f"100. (An attacker who was 90% sure before: at most {of_hundred(surer(mu, 0.9))}.)"
         ),
         page.paragraph(
-            f"In the usual terms, ε = {epsilon:.4g} and δ = {delta:g}: whatever they might conclude, its probability "
-            f"is at most e^ε = {times} times what it would be if the answer were the other one, plus δ."
+            f"In the usual terms, ε = {epsilon:.4g} and δ = {delta:g}: any conclusion has at most e^ε = {times} times "
+            "the probability that it would have if the answer were the other one, plus δ."
         ),
     ]
     if protected.several:
@@ -96,13 +96,16 @@ def words(relation: str, epsilon: float, delta: float, mu: float, what: str = "t
         for count in _GROUP:
             many = count * mu
             asked = f"{count} {protected.several} of a person" if count > 1 else f"one of the {protected.several}"
-            rows.append((asked, of_hundred(guess(many)), of_hundred(found_with(many, 0.01))))
-        instead = " (User() in Python, --unit user on the command line)" if protected.several == "items" else ""
+            rows.append((asked, of_hundred(guess(many)), of_hundred(detection_rate(many, 0.01))))
+        instead = (
+            "To protect a whole person, use User() in Python or --unit user on the command line."
+            if protected.several == "items"
+            else "To protect a whole person, combine their rows into one."
+        )
         parts += [
             page.paragraph(
-                f"This protects single {protected.several}, not a person who has several of them: the more of them one "
-                "asks about together, the less is hidden. Who wants to protect the person needs a unit that is "
-                f"the person{instead}."
+                f"This protects single {protected.several}, not a person who has several of them: the more of them are "
+                f"asked about together, the less is hidden. {instead}"
             ),
             page.table(("asked about together", "right, of 100, at most", "found, of 100, at 1% false alarms"), rows),
         ]
@@ -115,8 +118,8 @@ def caption(relation: str, mu: float) -> str:
     more = f" and for {_DRAWN} {several} of a person at once (dashed)" if several else ""
     return (
         f"The best that anyone can do: share of true cases found against share of false alarms, for one secret (line)"
-        f"{more}; dotted: guessing blindly. At 1 false alarm of 100 at most {of_hundred(found_with(mu, 0.01))} of 100 "
-        "true cases are found, blindly 1."
+        f"{more}; dotted: guessing blindly. At 1 false alarm of 100 at most {of_hundred(detection_rate(mu, 0.01))} of "
+        "100 true cases are found, blindly 1."
     )
 
 
@@ -133,7 +136,7 @@ def draw(relation: str, mu: float) -> Any:
     panel.plot(alarms, alarms, color="black", linestyle=":", label="blindly")
     panel.set_xscale("log")
     panel.set_xlabel("false alarms")
-    panel.set_ylabel("found")
+    panel.set_ylabel("true cases found")
     panel.set_ylim(0, 1.02)
     panel.legend(frameon=False)
     return figure

@@ -49,7 +49,7 @@ footer { margin-top: 3rem; color: var(--quiet); font-size: .85rem; border-top: 1
 
 
 def svg(figure: Figure) -> str:
-    """A figure as inline SVG: no background, black as the text's colour, ids that are nobody else's on the page."""
+    """A figure as inline SVG: no background, black as the text's colour, ids that are unique on the page."""
     from matplotlib import rc_context
 
     legends = [one for one in [*figure.legends, *(panel.get_legend() for panel in figure.axes)] if one is not None]
@@ -68,9 +68,9 @@ def svg(figure: Figure) -> str:
         text = text.replace(f"fill: {black}", "fill: currentColor").replace(f"stroke: {black}", "stroke: currentColor")
     text = text.replace("<svg ", '<svg fill="currentColor" ', 1)
     used = set(re.findall(r'(?:href="|url\()#([^")]+)', text))
-    text = re.sub(r' id="([^"]+)"', lambda found: found[0] if found[1] in used else "", text)
+    text = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", text)
     mark = f"f{crc32(text.encode()):08x}-"
-    return re.sub(r'((?: id="|href="#|url\(#))', lambda found: found[1] + mark, text)
+    return re.sub(r'((?: id="|href="#|url\(#))', lambda match: match[1] + mark, text)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class Cells:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.damaged = 0
-        self._found: dict[str, Value] = {}
+        self._values: dict[str, Value] = {}
         if not file.exists():
             return
         for line in file.read_bytes().split(b"\n"):
@@ -44,15 +44,15 @@ class Cells:
             except (ValueError, KeyError, TypeError):
                 sound = False
             if sound:
-                self._found[_name(entry["key"])] = entry["value"]
+                self._values[_name(entry["key"])] = entry["value"]
             else:
                 self.damaged += 1
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._values)
 
     def get(self, key: Key) -> Value | None:
-        return self._found.get(_name(key))
+        return self._values.get(_name(key))
 
     def put(self, key: Key, value: Value) -> None:
         """Write a cell down, on disk before this returns."""
@@ -63,14 +63,14 @@ class Cells:
             stream.write(line.encode() + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
-        self._found[_name(key)] = json.loads(line)["value"]
+        self._values[_name(key)] = json.loads(line)["value"]
 
     def compute(self, key: Key, work: Callable[[], Value]) -> Value:
         """The cell, from the file or by doing the work."""
-        if (found := self.get(key)) is None:
+        if (value := self.get(key)) is None:
             self.put(key, work())
-            found = self._found[_name(key)]
-        return found
+            value = self._values[_name(key)]
+        return value
 
 
 def _ends_with_newline(file: Path) -> bool:

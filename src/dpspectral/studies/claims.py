@@ -55,8 +55,8 @@ def epsilon_at(points: dict[float, float], level: float) -> float | None:
 
 
 def _curve(rows: list[Row], name: str, curve: str, metric: str = "same") -> dict[float, float]:
-    found = summary([row for row in rows if row["set"] == name and row["curve"] == curve], metric)
-    return {epsilon: value[0] for (_, _, epsilon), value in found.items()}
+    intervals = summary([row for row in rows if row["set"] == name and row["curve"] == curve], metric)
+    return {epsilon: value[0] for (_, _, epsilon), value in intervals.items()}
 
 
 def _shown(epsilon: float | None) -> str:

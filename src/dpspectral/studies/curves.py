@@ -199,8 +199,8 @@ class Meter:
             return Weighed(V, rows, degrees, float(np.sum((rows.T @ rows) * (V.T @ degrees))))
 
     @staticmethod
-    def error(reference: Weighed, found: Weighed) -> float:
+    def error(reference: Weighed, basis: Weighed) -> float:
         """‖R I^−½ (VVᵀ − UUᵀ) I^½‖_F / ‖R I^−½ UUᵀ I^½‖_F."""
         with one_thread_if_small(1, 1):
-            cross = float(np.sum((reference.rows.T @ found.rows) * (reference.V.T @ found.degrees)))
-        return math.sqrt(max(reference.square + found.square - 2 * cross, 0.0) / reference.square)
+            cross = float(np.sum((reference.rows.T @ basis.rows) * (reference.V.T @ basis.degrees)))
+        return math.sqrt(max(reference.square + basis.square - 2 * cross, 0.0) / reference.square)

@@ -53,8 +53,8 @@ def html(demo: Demo, figure: Figure) -> str:
             report.paragraph(
                 f"{demo.users:,} synthetic users, {demo.items:,} items and {demo.interactions:,} interactions with "
                 f"heavy-tailed degrees and latent tastes. Each method finds the {demo.rank} leading directions of the "
-                "item-item matrix while hiding every single interaction: whoever sees the result can tell whether one "
-                "given user had one given item only as well as (ε, δ) allows."
+                "item-item matrix and protects every single interaction: (ε, δ) bounds how well anyone who sees the "
+                "result can tell whether one given user had one given item."
             ),
             report.picture(
                 report.svg(figure),
@@ -68,7 +68,7 @@ def html(demo: Demo, figure: Figure) -> str:
                 "Whole users: the same, protecting everything about a person instead of one interaction. The first "
                 f"two as published: p = {demo.rank}, Gaussian start, 3 iterations, closed-form noise, one interaction."
             ),
-            report.heading("What the numbers promise"),
+            report.heading("What the numbers mean"),
             report.paragraph(
                 f"A budget of ε = 1 and δ = {demo.delta:g} is a Gaussian-DP parameter μ = "
                 f"{Budget(1.0, demo.delta).mu:.4f}: telling apart two data sets that differ in one interaction is as "

@@ -65,8 +65,8 @@ class _Study:
             if run not in self._starts:
                 self._starts = {run: self.meter.weigh(noiseless_basis(self.R, run))}
             start = self._starts[run]
-        found = self.meter.weigh(basis)
-        values = {"exact": self.meter.error(self.truth, found), "same": self.meter.error(start, found)}
+        weighed = self.meter.weigh(basis)
+        values = {"exact": self.meter.error(self.truth, weighed), "same": self.meter.error(start, weighed)}
         if with_recall:
             left, right = self.meter.down[:, None] * basis, self.meter.up[:, None] * basis
             ranking = evaluate(
@@ -109,7 +109,7 @@ def measure(
                 study, recall = ready(), run < recall_runs
                 if what == "published":
                     bases = list(published_bases(study.R, epsilons, study.delta, run, names))
-                    figures = one_per_core(lambda found: study.figures(found[2], run, recall), bases)
+                    figures = one_per_core(lambda one: study.figures(one[2], run, recall), bases)
                 else:
                     with warnings.catch_warnings():
                         warnings.filterwarnings("ignore", message="delta=")  # 1/n² is for comparison only
@@ -129,10 +129,10 @@ def _row(data: DataSet, curve: str, epsilon: float, run: int, figures: dict[str,
 
 def bootstrap(values: Iterable[float], resamples: int = 1000, level: float = 0.99) -> tuple[float, float, float]:
     """Mean and a percentile interval of it, by resampling."""
-    found = np.asarray(list(values))
-    picks = np.random.default_rng(0).integers(len(found), size=(resamples, len(found)))
-    low, high = np.quantile(found[picks].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
-    return float(found.mean()), float(low), float(high)
+    sample = np.asarray(list(values))
+    picks = np.random.default_rng(0).integers(len(sample), size=(resamples, len(sample)))
+    low, high = np.quantile(sample[picks].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(sample.mean()), float(low), float(high)
 
 
 def summary(rows: list[Row], metric: str) -> dict[tuple[str, str, float], tuple[float, float, float]]:
@@ -153,10 +153,10 @@ def order_violations(rows: list[Row], metric: str = "same") -> list[str]:
     Central and decentralised have the same law. They are compared run by run (same start, other noise) by a t-test with
     p < 10⁻⁴: intervals of a mean of few runs separate by chance too often.
     """
-    found = summary(rows, metric)
+    intervals = summary(rows, metric)
     wrong = []
     for name, epsilon in sorted({(row["set"], row["epsilon"]) for row in rows}):
-        points = {curve: found[name, curve, epsilon] for curve in ORDER}
+        points = {curve: intervals[name, curve, epsilon] for curve in ORDER}
         for better, worse in itertools.pairwise(ORDER):
             if points[better][1] > points[worse][2]:
                 wrong.append(f"{name}, ε = {epsilon:g}: {better} above {worse}")
@@ -200,10 +200,10 @@ def draw(rows: list[Row]) -> Any:
     figure = Figure(figsize=(4.4 * len(metrics), 3.3 * len(names) + 1.2), layout="constrained")
     panels = figure.subplots(len(names), len(metrics), squeeze=False)
     for metric, column in zip(metrics, panels.T, strict=True):
-        found = summary(rows, metric)
+        intervals = summary(rows, metric)
         for name, panel in zip(names, column, strict=True):
             for curve, style in _STYLES.items():
-                points = sorted((e, *v) for (s, c, e), v in found.items() if (s, c) == (name, curve))
+                points = sorted((e, *v) for (s, c, e), v in intervals.items() if (s, c) == (name, curve))
                 if points:
                     x, y, low, high = np.array(points).T
                     panel.plot(x, y, label=LABELS[curve], linewidth=1.4, markersize=4, **style)

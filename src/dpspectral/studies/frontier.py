@@ -95,9 +95,9 @@ def run(
 
                     key = {"what": "frontier", "set": source.key, "data": source.fingerprint, "method": method,
                            "epsilon": float(epsilon), "seed": seed, "rank": RANK, "version": 2}  # fmt: skip
-                    found = cells.compute(key, one)
-                    rows.append({"set": source.key, "method": method, "epsilon": float(epsilon), "seed": seed, **found})
-                    say(f"{source.label}: {METHODS[method]}, ε = {epsilon:g}, seed {seed}: {found['error']:.4f}")
+                    cell = cells.compute(key, one)
+                    rows.append({"set": source.key, "method": method, "epsilon": float(epsilon), "seed": seed, **cell})
+                    say(f"{source.label}: {METHODS[method]}, ε = {epsilon:g}, seed {seed}: {cell['error']:.4f}")
     return rows
 
 
@@ -113,22 +113,22 @@ def read(file: Path) -> list[Row]:
     if not file.exists():
         return []
     with file.open(newline="") as stream:
-        found: list[Row] = list(csv.DictReader(stream))
-    for row in found:
+        rows: list[Row] = list(csv.DictReader(stream))
+    for row in rows:
         row |= {"epsilon": float(row["epsilon"]), "seed": int(row["seed"]), "error": float(row["error"])}
-    return found
+    return rows
 
 
 def curve(rows: list[Row], name: str, method: str) -> dict[float, tuple[float, float]]:
     """ε → mean error and half the width of its 95% interval (Student)."""
-    found: dict[float, tuple[float, float]] = {}
+    points: dict[float, tuple[float, float]] = {}
     for epsilon in sorted({row["epsilon"] for row in rows if row["set"] == name and row["method"] == method}):
         key = (name, method, epsilon)
         errors = [row["error"] for row in rows if (row["set"], row["method"], row["epsilon"]) == key]
         spread = np.std(errors, ddof=1) / np.sqrt(len(errors)) if len(errors) > 1 else 0.0
         factor = float(student.ppf(0.975, max(len(errors) - 1, 1)))
-        found[epsilon] = (float(np.mean(errors)), factor * float(spread))
-    return found
+        points[epsilon] = (float(np.mean(errors)), factor * float(spread))
+    return points
 
 
 def crossing(before: tuple[float, float], after: tuple[float, float], level: float) -> float:
@@ -167,9 +167,13 @@ def tables(rows: list[Row]) -> str:
         cells = [name, f"{target[0]:.3f}"]
         for method in (POWER, DENSE):
             points = curve(rows, name, method)
-            found = reached(points, target[0])
-            least = found is not None and found == min(points)
-            cells += ["–", "–"] if found is None else [f"{'≤ ' * least}{found:.2f}", f"{'≥ ' * least}{20 / found:.0f}×"]
+            epsilon = reached(points, target[0])
+            least = epsilon is not None and epsilon == min(points)
+            cells += (
+                ["–", "–"]
+                if epsilon is None
+                else [f"{'≤ ' * least}{epsilon:.2f}", f"{'≥ ' * least}{20 / epsilon:.0f}×"]
+            )
         parts.append("| " + " | ".join(cells) + " |")
     for name in names:
         parts += ["", f"### {name}", "", "| method | " + " | ".join(f"ε = {e:g}" for e in epsilons) + " |"]

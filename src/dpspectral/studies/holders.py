@@ -74,18 +74,20 @@ def measure(
             for run in range(runs):
                 key = {"what": "holders", "set": source.key, "data": source.fingerprint, "kind": kind,
                        "epsilon": float(epsilon), "run": run, "version": 1}  # fmt: skip
-                found = cells.compute(key, partial(_one, R, truth, kind, float(epsilon), run))
-                rows.append({"set": source.label, "kind": kind, "epsilon": float(epsilon), "run": run, **found})
+                cell = cells.compute(key, partial(_one, R, truth, kind, float(epsilon), run))
+                rows.append({"set": source.label, "kind": kind, "epsilon": float(epsilon), "run": run, **cell})
             say(f"{source.label}: {LABELS[kind]}, ε = {epsilon:g}: {rows[-1]['error']:.4f}")
     return rows
 
 
 def summary(rows: list[Row]) -> dict[tuple[str, str, float], tuple[float, float]]:
     """(set, kind, ε) → mean error and its standard deviation over runs."""
-    found: dict[tuple[str, str, float], list[float]] = {}
+    groups: dict[tuple[str, str, float], list[float]] = {}
     for row in rows:
-        found.setdefault((row["set"], row["kind"], row["epsilon"]), []).append(row["error"])
-    return {key: (float(np.mean(errors)), float(np.std(errors, ddof=len(errors) > 1))) for key, errors in found.items()}
+        groups.setdefault((row["set"], row["kind"], row["epsilon"]), []).append(row["error"])
+    return {
+        key: (float(np.mean(errors)), float(np.std(errors, ddof=len(errors) > 1))) for key, errors in groups.items()
+    }
 
 
 def draw(rows: list[Row]) -> Any:
@@ -93,7 +95,7 @@ def draw(rows: list[Row]) -> Any:
 
     names = list(dict.fromkeys(row["set"] for row in rows))
     figure = Figure(figsize=(5.2 * len(names), 3.6), layout="constrained")
-    found = summary(rows)
+    means = summary(rows)
     styles = {
         "curator": ("black", "-", 1.5),
         "peers": ("C2", "-", 4.0),
@@ -102,7 +104,7 @@ def draw(rows: list[Row]) -> Any:
     }
     for panel, name in zip(np.ravel(figure.subplots(1, len(names), squeeze=False, sharey=True)), names, strict=True):
         for kind, (colour, line, width) in styles.items():  # peers and secure sum lie on each other
-            points = sorted((e, *found[set_, one, e]) for set_, one, e in found if (set_, one) == (name, kind))
+            points = sorted((e, *means[set_, one, e]) for set_, one, e in means if (set_, one) == (name, kind))
             x, y, spread = np.array(points).T
             panel.plot(x, y, color=colour, linestyle=line, linewidth=width, marker=".", label=LABELS[kind])
             panel.fill_between(x, y - spread, y + spread, color=colour, alpha=0.2, linewidth=0)

@@ -68,7 +68,7 @@ def secure(parties: int, entries: int) -> dict[str, float]:
     network = LocalNetwork([_Constant(values)] * parties, collusion=tenth, drop_tolerance=tenth, rounds=1)
     network.start()
     before, server = network.traffic.mean_party, network.traffic.server
-    found = {
+    setup = {
         "neighbours": network.setup.graph.neighbours,
         "setup_client_bytes": before.sent, "setup_client_seconds": before.seconds,
         "setup_server_bytes": server.sent, "setup_server_seconds": server.seconds,
@@ -76,13 +76,13 @@ def secure(parties: int, entries: int) -> dict[str, float]:
     if not np.array_equal(network.sum(b"", entries, BITS).integers, parties * values):
         raise AssertionError("the secure sum is not the sum")
     after, server = network.traffic.mean_party, network.traffic.server
-    traffic = parties * (after.sent - before.sent) + server.sent - found["setup_server_bytes"]
+    traffic = parties * (after.sent - before.sent) + server.sent - setup["setup_server_bytes"]
     return {
-        **found,
+        **setup,
         "communication_client": traffic / parties,
         "communication_server": traffic,
         "computation_client": after.seconds - before.seconds,
-        "computation_server": server.seconds - found["setup_server_seconds"],
+        "computation_server": server.seconds - setup["setup_server_seconds"],
     }
 
 
@@ -114,8 +114,8 @@ def measure(cells: Cells, say: Callable[[str], None]) -> list[dict[str, Any]]:
     for parties, entries in dict.fromkeys(points):
         for kind, work in (("secure", secure), ("plain", plain)):
             key = {"what": "overhead", "version": 1, "kind": kind, "parties": parties, "entries": entries}
-            found = cells.compute(key, lambda work=work, s=parties, e=entries: work(s, e))  # type: ignore[misc]
-            rows.append({"kind": kind, "parties": parties, "entries": entries, **found})
+            cell = cells.compute(key, lambda work=work, s=parties, e=entries: work(s, e))  # type: ignore[misc]
+            rows.append({"kind": kind, "parties": parties, "entries": entries, **cell})
         say(f"secure sum of {parties} parties, {entries} numbers")
     return rows
 
@@ -137,7 +137,7 @@ def _shown(value: float, what: str) -> str:
 def table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Model, measured figures over s, and fitted growth in s and in n·p."""
     header = ["one iteration", "sum", "paper", *(f"s = {s}" for s in PARTIES), "grows as", "model grows as"]
-    found = []
+    body = []
     for what, who, secured, opened in MODEL:
         for kind, formula in (("secure", secured), ("plain", opened)):
             figure = f"{what}_{who}"
@@ -149,8 +149,8 @@ def table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
             ]  # fmt: skip
             shown = [_shown(values[s], what) for s in PARTIES]
             grows = [_growth(rows, kind, figure), _growth(modelled, kind, figure)]
-            found.append([f"{what}, {who}", kind, f"O({formula})", *shown, *grows])
-    return header, found
+            body.append([f"{what}, {who}", kind, f"O({formula})", *shown, *grows])
+    return header, body
 
 
 def _growth(rows: list[dict[str, Any]], kind: str, figure: str) -> str:

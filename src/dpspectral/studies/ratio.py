@@ -34,8 +34,8 @@ def measure(
             pairs = []
             for run in range(runs):
                 key = {"what": "first step", "n": n, "k": k, "run": run}
-                found = cells.compute(key, lambda n=n, k=k, run=run: _draw(n, k, run))  # type: ignore[misc]
-                pairs.append((found["entry"], found["row"]))
+                cell = cells.compute(key, lambda n=n, k=k, run=run: _draw(n, k, run))  # type: ignore[misc]
+                pairs.append((cell["entry"], cell["row"]))
             entry, row = np.mean(pairs, axis=0)
             measured = float(np.sqrt(k) * entry / row)
             rows.append({"n": n, "k": k, "theory": first_step_ratio(k, n), "measured": measured, "runs": runs})

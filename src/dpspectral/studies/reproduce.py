@@ -29,7 +29,7 @@ from dpspectral.studies.sets import FAMILIES, DataSet, files, find
 Say = Callable[[str], None]
 NOT_PRIVATE = (
     "Not private: exact figures of the data, and seeded noise. Nothing limits what anyone can learn about one person "
-    "from this page, except where the data is synthetic or public anyway."
+    "from this page, except where the data is synthetic or public."
 )
 
 
@@ -91,16 +91,16 @@ def table1(cells: Cells, options: Options, say: Say) -> Section:
 
 
 def table2(cells: Cells, options: Options, say: Say) -> Section:
-    found, data = {}, {}
+    described, data = {}, {}
     for source in _everything(options):
         data[source.label] = source.fingerprint
         key = {
             "what": "statistics", "version": 2, "set": source.key, "data": data[source.label],
             "dense": statistics.DENSE, "leading": statistics.LEADING,
         }  # fmt: skip
-        found[source.label] = cells.compute(key, lambda s=source: statistics.describe(s.parts.train))  # type: ignore[misc]
-        say(f"{source.label}: {found[source.label]['items']} items")
-    header, rows = statistics.table(found)
+        described[source.label] = cells.compute(key, lambda s=source: statistics.describe(s.parts.train))  # type: ignore[misc]
+        say(f"{source.label}: {described[source.label]['items']} items")
+    header, rows = statistics.table(described)
     return Section(
         "Table 2 (and 3): the data sets and both bounds",
         [
@@ -109,7 +109,7 @@ def table2(cells: Cells, options: Options, say: Say) -> Section:
         ],
         header,
         rows,
-        [{"set": name, **facts} for name, facts in found.items()],
+        [{"set": name, **facts} for name, facts in described.items()],
         data=data,
     )
 
@@ -127,10 +127,10 @@ def _errors(title: str, families: tuple[str, ...], cells: Cells, options: Option
         )  # fmt: skip
     header = ["data", "method", *(f"ε = {e:g}" for e in epsilons)]
     table = []
-    found = errors.summary(rows, "same")
+    intervals = errors.summary(rows, "same")
     for name in dict.fromkeys(row["set"] for row in rows):
         for curve in dict.fromkeys(row["curve"] for row in rows):
-            table.append([name, LABELS[curve], *(f"{found[name, curve, e][0]:.3f}" for e in epsilons)])
+            table.append([name, LABELS[curve], *(f"{intervals[name, curve, e][0]:.3f}" for e in epsilons)])
     words = [
         f"Mean of {runs} runs from shared starts; bands: 99% bootstrap intervals of the mean (1,000 resamples). Rank "
         "32, L = 3 for the published methods, δ = 1/items². The table gives the error by the reading `same-start`. "
@@ -193,9 +193,9 @@ def holders_part(cells: Cells, options: Options, say: Say) -> Section:
     for source in _sets(options, ("movielens",)):
         data[source.label] = source.fingerprint
         rows += holders.measure(cells, source, epsilons=epsilons, runs=runs, say=say)
-    found = holders.summary(rows)
+    means = holders.summary(rows)
     table = [
-        [name, label, *("{:.3f} ± {:.3f}".format(*found[name, kind, e]) for e in epsilons)]
+        [name, label, *("{:.3f} ± {:.3f}".format(*means[name, kind, e]) for e in epsilons)]
         for name in data
         for kind, label in holders.LABELS.items()
     ]

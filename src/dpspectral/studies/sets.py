@@ -39,23 +39,23 @@ class DataSet:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the train and test interactions."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in (self.parts.train, self.parts.test):
-            found.update(np.asarray(part.shape, dtype=np.int64).tobytes())
-            found.update(part.indptr.astype(np.int64).tobytes())
-            found.update(part.indices.astype(np.int64).tobytes())
-        return found.hexdigest()[:16]
+            digest.update(np.asarray(part.shape, dtype=np.int64).tobytes())
+            digest.update(part.indptr.astype(np.int64).tobytes())
+            digest.update(part.indices.astype(np.int64).tobytes())
+        return digest.hexdigest()[:16]
 
 
 def files(folder: Path) -> dict[str, Path]:
     """Data sets of a folder: files by stem, folders that hold train.txt and test.txt by name."""
-    found = {}
+    paths = {}
     for path in sorted(folder.iterdir()):
         if path.is_dir() and (path / "train.txt").is_file() and (path / "test.txt").is_file():
-            found[path.name] = path
+            paths[path.name] = path
         elif path.is_file() and path.suffix.lower() in _SUFFIXES:
-            found[path.stem] = path
-    return found
+            paths[path.stem] = path
+    return paths
 
 
 def find(folder: Path | None, families: Iterable[str], wanted: Iterable[str] | None = None) -> list[DataSet]:
@@ -63,24 +63,24 @@ def find(folder: Path | None, families: Iterable[str], wanted: Iterable[str] | N
 
     `wanted` picks sets by name, or all of a family.
     """
-    found: list[DataSet] = []
+    sets: list[DataSet] = []
     present = {} if folder is None else files(folder)
     if wanted is not None:
         for name in wanted:
             if name in present:
-                found.append(_file(name, present[name]))
+                sets.append(_file(name, present[name]))
             elif name in SHAPES:
-                found += _family(name, present)
+                sets += _family(name, present)
             else:
                 known = ", ".join([*present, *SHAPES])
                 raise ValueError(
                     f"no data set is called {name!r}; there are {known} (files that lie in the folder of --data, by "
                     "their names without ending, and families, which are synthetic twins where no file is called so)"
                 )
-        return list({one.key: one for one in found}.values())
+        return list({one.key: one for one in sets}.values())
     for family in families:
-        found += _family(family, present)
-    return found
+        sets += _family(family, present)
+    return sets
 
 
 def _family(family: str, present: dict[str, Path]) -> list[DataSet]:

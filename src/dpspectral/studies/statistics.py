@@ -68,11 +68,11 @@ def describe(R: Any, dense: int = DENSE, leading: int = LEADING) -> dict[str, An
     }
 
 
-def table(found: dict[str, dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def table(described: dict[str, dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: ours for every set, then the paper's."""
     header = ["data (train part)", "users", "items", "interactions", "μ₀", "μ₁", "prior bound", "the paper's bound"]
     rows = []
-    for name, facts in found.items():
+    for name, facts in described.items():
         some = facts["eigenvectors"] < facts["items"]
         least = "≥ " if some else ""
         rows.append(

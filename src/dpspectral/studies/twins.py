@@ -1,4 +1,4 @@
-"""Synthetic twins of the paper's four data sets, for machines without the data. Nobody's data.
+"""Synthetic twins of the paper's four data sets, for machines without the data.
 
 A twin has its model's number of users, items and interactions exactly (of the train part, ⌊0.8·degree⌋ per user, where
 the paper counts that), its smallest degree, and a tail of the same kind: degrees are log-normal above the smallest one,
@@ -110,7 +110,7 @@ def _choices(shape: Shape, degrees: Ints, rng: np.random.Generator) -> Ints:
     tastes = np.hstack([np.zeros((shape.users, 1), dtype=np.int64), rng.integers(1, _TASTES + 1, (shape.users, 3))])
     weights = np.hstack([np.full((shape.users, 1), _COMMON), (1 - _COMMON) * rng.dirichlet(np.ones(3), shape.users)])
     shares = np.cumsum(weights, axis=1)[:, :3]
-    found = np.empty(0, dtype=np.int64)
+    keys = np.empty(0, dtype=np.int64)
     missing = degrees.copy()
     for _ in range(25):
         users = np.repeat(np.arange(shape.users), missing + missing // 8)
@@ -122,18 +122,18 @@ def _choices(shape: Shape, degrees: Ints, rng: np.random.Generator) -> Ints:
         for number in range(_TASTES + 1):
             part = taste == number
             items[part] = np.searchsorted(cumulative[number], place[part]).clip(max=n - 1)
-        fresh = np.setdiff1d(np.unique(users * n + items), found, assume_unique=True)
+        fresh = np.setdiff1d(np.unique(users * n + items), keys, assume_unique=True)
         fresh = _at_most(fresh, missing, n, rng)
-        found = np.concatenate([found, fresh])
-        missing = degrees - np.bincount(found // n, minlength=shape.users)
+        keys = np.concatenate([keys, fresh])
+        missing = degrees - np.bincount(keys // n, minlength=shape.users)
         if not missing.any():
-            return found
-    owned = sp.csr_array((np.ones(len(found), dtype=bool), (found // n, found % n)), shape=(shape.users, n))
+            return keys
+    owned = sp.csr_array((np.ones(len(keys), dtype=bool), (keys // n, keys % n)), shape=(shape.users, n))
     rest = []
     for user in np.flatnonzero(missing):  # those who have nearly everything of their taste
         others = np.setdiff1d(np.arange(n), owned.indices[owned.indptr[user] : owned.indptr[user + 1]])
         rest.append(user * n + rng.choice(others, size=missing[user], replace=False))
-    return np.concatenate([found, *rest])
+    return np.concatenate([keys, *rest])
 
 
 def _at_most(keys: Ints, room: Ints, n: int, rng: np.random.Generator) -> Ints:
@@ -148,7 +148,7 @@ def _at_most(keys: Ints, room: Ints, n: int, rng: np.random.Generator) -> Ints:
 
 
 def _everything_occurs(items: Ints, n: int, rng: np.random.Generator) -> Ints:
-    """Items that nobody chose take the place of one interaction with a frequent item."""
+    """Items without interactions replace one interaction with a frequent item."""
     counts = np.bincount(items, minlength=n)
     absent = np.flatnonzero(counts == 0)
     frequent = np.flatnonzero(counts[items] > max(10, int(np.median(counts))))

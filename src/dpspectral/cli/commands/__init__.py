@@ -13,25 +13,25 @@ from dpspectral import __version__
 
 _MAP = {
     "Before there is data": {
-        "demo": "prior methods and ours on synthetic data, as a page",
-        "sample": "nobody's data in a folder, for trying things out",
+        "demo": "published methods and ours on synthetic data, as a report",
+        "sample": "synthetic data, to try the commands",
         "budget": "what an (ε, δ) is worth: μ, noise, comparison",
         "plan": "noise against signal for every method; no data is touched",
     },
     "Private releases": {
         "ledger": "what a data set may spend and has spent: create, show, verify, …",
         "fit": "a private basis from a data file",
-        "federate": "the same from parties that show their data to nobody",
+        "federate": "the same from parties that keep their data",
         "peer": "take part in a run without a server, with the rows on this machine",
         "store": "interactions on disk, for data larger than memory",
     },
     "Using a basis": {
-        "report": "a page about it: what anyone can learn about one person",
+        "report": "a plain-language report: what anyone can learn about one person",
         "recommend": "lists for users from a private basis and their own rows",
         "score": "recall and NDCG on test data (not private)",
     },
     "Trust and studies": {
-        "audit": "attacks on our own mechanisms, and what they prove",
+        "audit": "attacks on these mechanisms, and what they prove",
         "reproduce": "the paper's tables and figures, and ours (not private)",
         "completion": "tab completion for bash, zsh and fish",
     },
@@ -44,8 +44,8 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in self.commands:
             return None
-        found: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
-        return found
+        command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
+        return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         for heading, commands in _MAP.items():
@@ -63,7 +63,7 @@ def main() -> None:
     """Differentially private eigenvectors, PCA, truncated SVD and recommenders.
 
     \b
-    First steps, with nobody's data:
+    First steps, with synthetic data:
       dpspectral sample try
       dpspectral fit try/ratings.csv --items try/items.txt --rank 8 \\
           --epsilon 2 --delta 1e-7 --out try/basis.npz

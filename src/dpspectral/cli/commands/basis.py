@@ -19,7 +19,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--report",
         metavar="FILE|none",
-        help="A page for people about the result.  [default: beside --out, .report.html]",
+        help="Where to write a plain-language report.  [default: beside --out, .report.html]",
     ),
     LEDGER,
     click.option("--label", help="What the ledger calls this run.  [default: the name of --out]"),
@@ -56,7 +56,7 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         type=click.Choice(["add-remove", "replace"]),
         default="add-remove",
         show_default=True,
-        help="Whether the protected thing comes or goes, or is exchanged for another.",
+        help="Neighbouring data sets differ by adding or removing, or by replacing, one unit.",
     ),
     click.option("--row-norm", type=float, help="For --unit rows: rows are clipped to this ℓ2 norm."),
     click.option("--binarize", is_flag=True, help="Count every positive entry of a matrix as one interaction."),
@@ -68,12 +68,14 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         type=click.Choice(["auto", "popular", "flat", "gaussian"]),
         help="Power method, the public first matrix: by popularity, equal rows, or random as in the paper.",
     ),
-    click.option("--momentum", type=float, help="Power method: from 0 (none) to 1, from 3 iterations on."),
+    click.option(
+        "--momentum", type=float, help="Power method: momentum in [0, 1); takes effect from the third iteration."
+    ),
     click.option(
         "--max-bytes",
         type=click.IntRange(1),
-        help="Dense release: keep so few items that their matrix fits this; about 3 times as much memory is needed.  "
-        "[default: 2 GiB]",
+        help="Dense release: keep only as many items as fit a matrix of this size; about 3 times as much memory is "
+        "needed.  [default: 2 GiB]",
     ),
     click.option(
         "--users",

@@ -16,8 +16,8 @@ _USE = {
 @click.argument("shell", type=click.Choice(list(_USE)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete commands, options and their values with the tab key."""
-    found = get_completion_class(shell)
-    assert found is not None
+    """Print the script for tab completion in SHELL."""
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
     root = context.find_root().command
-    click.echo(found(root, {}, "dpspectral", "_DPSPECTRAL_COMPLETE").source())
+    click.echo(completion_class(root, {}, "dpspectral", "_DPSPECTRAL_COMPLETE").source())

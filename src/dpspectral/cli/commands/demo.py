@@ -16,5 +16,5 @@ from dpspectral.cli.start import do
 @click.option("--runs", type=click.IntRange(1), default=3, show_default=True, help="Seeds per point.")
 @JSON
 def demo(**options: Any) -> None:
-    """Compare the prior method, the paper's and ours on synthetic data; write table, figure and an HTML report."""
+    """Compare two published methods and ours on synthetic data; write a table, a figure and an HTML report."""
     do("demo:demo", **options)

@@ -49,32 +49,32 @@ def export(**options: Any) -> None:
 
 @ledger.command()
 @FILE
-@click.option("--result", type=click.Path(path_type=Path), help="A basis: check that it is of this ledger.")
+@click.option("--result", type=click.Path(path_type=Path), help="A basis: check that it was charged to this ledger.")
 def verify(**options: Any) -> None:
-    """Check the file: sound, complete, unchanged, within its total, in step with its anchor. Exit code 1 if not."""
+    """Check the file: valid, complete, unchanged, within its total, consistent with its anchor. Exit code 1 if not."""
     do("ledger:verify", **options)
 
 
 @ledger.command()
 @FILE
 def upgrade(**options: Any) -> None:
-    """Bring a ledger of version 0.1.0 into today's format. There is no way back; the entry says so."""
+    """Convert a ledger of version 0.1.0 to the current format. This cannot be undone."""
     do("ledger:upgrade", **options)
 
 
 @ledger.command()
 @FILE
 def moved(**options: Any) -> None:
-    """Say that a ledger was moved to FILE. (A copy is refused: the ledger must be gone from where it was.)"""
+    """Declare that a ledger was moved to FILE. (A copy is refused: the ledger must be gone from where it was.)"""
     do("ledger:moved", **options)
 
 
 @ledger.command()
 @FILE
 @click.argument("place", type=PLACE)
-@click.option("--lost", is_flag=True, help="The anchor there was is gone: go on without its word.")
+@click.option("--lost", is_flag=True, help="The previous anchor is lost: continue without it.")
 def anchor(**options: Any) -> None:
-    """Keep a counter at PLACE from now on, so that a restored or truncated FILE is noticed."""
+    """Keep a counter at PLACE from now on, so that a restored or truncated FILE is detected."""
     do("ledger:anchor", **options)
 
 
@@ -93,6 +93,6 @@ def record(**options: Any) -> None:
 def settle(**options: Any) -> None:
     """Free what runs have reserved and never released, say because they were killed.
 
-    It cannot do harm: a run that is alive after all goes on only where there is room.
+    This is safe: a run that is still alive goes on only where there is room.
     """
     do("ledger:settle", **options)

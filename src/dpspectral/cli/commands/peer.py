@@ -21,8 +21,8 @@ from dpspectral.cli.start import do
 def peer(**options: Any) -> None:
     """Take part in a run without a server, with the rows on this machine.
 
-    Every peer runs this command with a file of its own. They find each other, agree on noisy sums, and all end with the
-    same basis. What each of them sends holds noise, and counts against its own ledger.
+    Every peer runs this command with a file of its own. The peers agree on noisy sums and all end with
+    the same basis. Everything a peer sends is noisy, and counts against its own ledger.
     """
     if (options["config"] is None) == (options["make_keys"] is None):
         raise click.UsageError("give --config FILE to take part, or --make-keys FILE to make a key first")

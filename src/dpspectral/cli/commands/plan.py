@@ -15,11 +15,11 @@ from dpspectral.cli.start import do
 def _bytes(text: str) -> int:
     """20MB, 1.5GB, 300kB or a plain number."""
     units = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", text.lower())
+    match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", text.lower())
     try:
-        if found is None or found[2] not in units:
+        if match is None or match[2] not in units:
             raise ValueError
-        size = int(float(found[1]) * units[found[2]])
+        size = int(float(match[1]) * units[match[2]])
     except ValueError:
         raise click.UsageError(f"--upload takes a size such as 20MB, got {text!r}") from None
     if size < 1:

@@ -16,7 +16,7 @@ from dpspectral.cli.start import do
     "--out", type=click.Path(path_type=Path), help="The .html file to write.  [default: beside BASIS, .report.html]"
 )
 def report(**options: Any) -> None:
-    """A page for people about a BASIS: what was released, and what anyone can learn about one person from it.
+    """A plain-language report on a BASIS: what was released, and what anyone can learn about one person from it.
 
     It is made from the file alone. `fit` and `federate` write it by themselves; this is for files of `peer`, of Flower,
     and of `Result.save`.

@@ -21,7 +21,7 @@ from dpspectral.core.names import CURVES, PARTS
 @click.option("--automatic", is_flag=True, help="Figure 1, 2: our automatic choices too (slow on large data).")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("reproduced"), show_default=True)
 def reproduce(**options: Any) -> None:
-    """Make the paper's tables and figures and our frontier. NOT PRIVATE: exact figures of the data.
+    """Reproduce the paper's tables and figures, and our frontier. NOT PRIVATE: exact figures of the data.
 
     Sets are the files of --data (MovieLens, EachMovie, Jester, Amazon-book by their names); where a family is missing,
     a synthetic twin with its shape takes its place and is labelled so. Whatever was computed is kept in the folder

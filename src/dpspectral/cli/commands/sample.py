@@ -16,7 +16,7 @@ from dpspectral.cli.start import do
 @click.option("--items", type=click.IntRange(40, 10**5), default=500, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=7, show_default=True)
 def sample(**options: Any) -> None:
-    """Write nobody's data to FOLDER, for trying things out.
+    """Write synthetic data to FOLDER, to try the commands.
 
     ratings.csv has a user and an item on each line, items.txt is the public list of items, and new-users.csv has ten
     users who are not in ratings.csv.
