@@ -35,8 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.secure_sum import memory
-from dpspectral.protocols.secure_sum.messages import Setup
-from dpspectral.protocols.secure_sum.neighbours import choose_graph
+from dpspectral.protocols.secure_sum.setup import Setup, choose_graph
 
 try:
     from flwr.app import Context, Message, MessageType, RecordDict

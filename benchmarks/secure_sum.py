@@ -27,9 +27,8 @@ from importlib.metadata import version
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Setup
-from dpspectral.protocols.secure_sum.neighbours import choose_graph
+from dpspectral.protocols.secure_sum.network import LocalNetwork
+from dpspectral.protocols.secure_sum.setup import Setup, choose_graph
 
 try:
     from flwr.common import bytes_to_ndarray, ndarray_to_bytes

@@ -21,8 +21,9 @@ from dpspectral.protocols.common.encoding import entries as records
 from dpspectral.protocols.common.question import Question, decode
 from dpspectral.protocols.secure_sum import memory, shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK
-from dpspectral.protocols.secure_sum.messages import Frame, Kind, Setup
+from dpspectral.protocols.secure_sum.messages import Frame, Kind
 from dpspectral.protocols.secure_sum.server import Wave
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import Popularity
 
 PARTIES, ITEMS, SEED = 5, 80, 3
@@ -259,11 +260,11 @@ def test_old_states_of_all_nodes_do_not_open_both_secrets_of_a_party(folder, mon
             opened.setdefault(share[0], {})[party + 1] = share[1:]
     threshold = network.setup.graph.threshold
     found = {kind: shamir.opened(dict(list(shares.items())[:threshold])) for kind, shares in opened.items()}
-    assert keys.digest(found[SELF_MASK]) == network.server._commitment(4, 0)
+    assert keys.digest(found[SELF_MASK]) == network.server.keys[4].commitments[0]
     if len(marked) > 1:
         assert MASK_KEY not in found
     else:
-        assert keys.public_key(found[MASK_KEY]) == network.server._mask_key(4, 0)
+        assert keys.public_key(found[MASK_KEY]) == network.server.keys[4].mask_keys[0]
 
 
 def test_damaged_or_misplaced_messages_leave_no_marker(folder):

@@ -8,7 +8,7 @@ from dpspectral.deploy.flower.policy import NotAllowedError, Policy, PolicyError
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import Popularity, Product
 
 TEXT = """

@@ -22,7 +22,7 @@ from flower_tls import BUDGET, ITEMS, RANK, UNIT, Seeded, app, deployed, party_f
 
 from dpspectral import SecureSum, decompose
 from dpspectral.data.synthetic import tastes
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 
 PARTIES = 6
 CLIENT = '''"""Our ClientApp, with a node that dies on demand."""

@@ -53,9 +53,8 @@ from dpspectral.protocols.peers.peers import from_bytes
 from dpspectral.protocols.peers.value import State, Value
 from dpspectral.protocols.secure_sum import messages
 from dpspectral.protocols.secure_sum.client import Client
-from dpspectral.protocols.secure_sum.memory import dump as dump_memory
-from dpspectral.protocols.secure_sum.memory import load as load_memory
-from dpspectral.protocols.secure_sum.messages import Kind, Setup
+from dpspectral.protocols.secure_sum.messages import Kind
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import Popularity, Product
 from dpspectral.reports.basis_page import of_file
 
@@ -154,7 +153,7 @@ def peer_config(content: bytes) -> None:
 
 def memory(content: bytes) -> None:
     with contextlib.suppress(RefusedError):
-        load_memory(content, SETUP, 0, _HOLDER)
+        Client.load(content, SETUP, 0, _HOLDER)
 
 
 def flower_record(content: bytes) -> None:
@@ -355,7 +354,7 @@ TARGETS: dict[str, tuple[Target, list[bytes]]] = {
         ],
     ),
     "agreed arrays": (arrays, [_saved(lambda out: np.save(out, np.eye(2)))]),
-    "party's memory": (memory, [dump_memory(Client(SETUP, 0, _HOLDER))]),
+    "party's memory": (memory, [Client(SETUP, 0, _HOLDER).dump()]),
     "flower records": (flower_record, _flower_records()),
     "journal": (
         journal,

@@ -5,7 +5,7 @@ import pytest
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PrivateCatalogue, SecureSum, decompose
 from dpspectral.protocols.common.journal import Journal
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 
 BUDGET, UNIT = Budget(5, 1e-6), Interaction()
 

@@ -14,8 +14,8 @@ from dpspectral.linalg.operators import BinaryGram, RowGram
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import ROW_BITS
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.network import LocalNetwork
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 
 N, BUDGET = 6, Budget(50, 1e-6)

@@ -28,8 +28,8 @@ from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.common.party import Party, row_parts
-from dpspectral.protocols.secure_sum import memory
 from dpspectral.protocols.secure_sum.client import Client
+from dpspectral.protocols.secure_sum.memory import Answered
 from dpspectral.protocols.secure_sum.messages import Kind, decode, peek
 
 LOG = logging.getLogger("dpspectral.flower")
@@ -67,16 +67,16 @@ def _answer(asked: Envelope, context: Context) -> bytes:
     else:
         if NAME not in state:
             raise RefusedError("this node does not take part in the run, or has lost its memory of it")
-        client = memory.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
+        client = Client.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
         answered.begin(asked.setup, number, asked.stage)
         try:
             found = client.receive(asked.message)
         except RefusedError:
             raise
         except Exception:
-            state[NAME] = ConfigRecord({"memory": memory.dump(client)})  # a client that has stopped stays so
+            state[NAME] = ConfigRecord({"memory": client.dump()})  # a client that has stopped stays so
             raise
-    state[NAME] = ConfigRecord({"memory": memory.dump(client)})
+    state[NAME] = ConfigRecord({"memory": client.dump()})
     LOG.info("answered %s, %d bytes", asked.stage, len(found))
     return found
 
@@ -96,7 +96,7 @@ def _number(asked: Envelope) -> int:
     return number
 
 
-def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, memory.Answered]:
+def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, Answered]:
     """The party behind this node: by its policy, or, in a simulation, a part of one file."""
     if (file := context.node_config.get("policy")) is not None:
         policy = Policy.read(Path(str(file)))
@@ -104,7 +104,7 @@ def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, mem
             raise NotAllowedError("items: the server has another list of items")
         noise = _seeded(policy.seed, number, asked.party)
         party: Party = policy.party(noise) if asked.stage == "masked" else _Absent()
-        return party, memory.Answered(policy.ledger_file.with_suffix(".rounds"))
+        return party, Answered(policy.ledger_file.with_suffix(".rounds"))
     return _simulated(asked, context, number)
 
 
@@ -115,13 +115,13 @@ class _Absent(Party):
         pass
 
 
-def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, memory.Answered]:
+def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, Answered]:
     if "partition-id" not in context.node_config:
         raise PolicyError("this node has no policy: start it with --node-config 'policy=\"FILE\"'")
     part, parts = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
     run = settings(dict(context.run_config))
     folder = Path(str(run["folder"]))
-    answered = memory.Answered(folder / f"party-{part}.rounds")
+    answered = Answered(folder / f"party-{part}.rounds")
     if asked.stage != "masked":
         return _Absent(), answered
     table = _table(str(run["data"]), str(run["items"]), **reading.options(run, mark="-"))

@@ -8,20 +8,17 @@ refused. Frames do not authenticate their sender: that is the transport's part (
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
-from dpspectral.core import checks
 from dpspectral.protocols.common.encoding import RefusedError
-from dpspectral.protocols.common.keys import digest
-from dpspectral.protocols.secure_sum.neighbours import Committee, Graph, choose_committee, choose_graph
+from dpspectral.protocols.common.keys import KEY_BYTES, digest
+from dpspectral.protocols.secure_sum.setup import VERSION
 
-VERSION = 2  # 1: masks did not depend on the question
 _MAGIC = b"dpss"
 _HEADER = struct.Struct(">4sBB16sII")
 _DIGEST_BYTES = 16
 OVERHEAD = _HEADER.size + _DIGEST_BYTES
-RUN_BYTES = 16
 
 
 class Kind(IntEnum):
@@ -37,54 +34,7 @@ class Kind(IntEnum):
     UNMASK = 10  # party → server: one share of each neighbour
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What everybody knows before the first message. All that follows is bound to it."""
-
-    run: bytes
-    parties: int
-    collusion: int
-    drop_tolerance: int
-    rounds: int  # keys are made for this many sums, retries included
-    seed: bytes  # orders the ring
-
-    def __post_init__(self) -> None:
-        if len(self.run) != RUN_BYTES or len(self.seed) != 32:
-            raise ValueError("run and seed must have 16 and 32 bytes")
-        checks.integer("rounds", self.rounds, low=1, high=10_000)
-        _ = self.graph
-
-    @property
-    def graph(self) -> Graph:
-        return choose_graph(self.parties, self.collusion, self.drop_tolerance)
-
-    @property
-    def committee(self) -> Committee:
-        return choose_committee(self.parties, self.collusion, self.drop_tolerance)
-
-    @property
-    def fewest(self) -> int:
-        """Below this many survivors there is no sum."""
-        return self.parties - self.drop_tolerance
-
-    @property
-    def noise_shares(self) -> int:
-        """So many shares of noise nobody but their owners knows, whatever happens within the tolerances."""
-        return self.parties - self.collusion - self.drop_tolerance
-
-    @property
-    def share_variance(self) -> float:
-        """Any `noise_shares` of them together have the release's σ²."""
-        return 1 / self.noise_shares
-
-    @property
-    def fingerprint(self) -> bytes:
-        numbers = struct.pack(">IIII", self.parties, self.collusion, self.drop_tolerance, self.rounds)
-        return digest(bytes([VERSION]) + self.run + numbers + self.seed)
-
-
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     kind: Kind
     run: bytes
     party: int
@@ -126,3 +76,27 @@ def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int |
     if its_round != round_:
         raise RefusedError(f"a message of round {its_round} in round {round_}")
     return Frame(kind, its_run, party, its_round, view[_HEADER.size : -_DIGEST_BYTES])
+
+
+class PublicKeys(NamedTuple):
+    """The body of KEYS: what a party makes public before the first round."""
+
+    envelope: bytes  # shares for it are sealed with this key
+    signer: bytes
+    mask_keys: list[bytes]  # by round,
+    commitments: list[bytes]  # and digests of the self-masks
+
+    @staticmethod
+    def size(rounds: int) -> int:
+        return KEY_BYTES * (2 + 2 * rounds)
+
+    def encode(self) -> bytes:
+        body = self.envelope + self.signer
+        for mask_key, commitment in zip(self.mask_keys, self.commitments, strict=True):
+            body += mask_key + commitment
+        return body
+
+    @classmethod
+    def decode(cls, body: memoryview | bytes) -> PublicKeys:
+        envelope, signer, *rest = (bytes(body[at : at + KEY_BYTES]) for at in range(0, len(body), KEY_BYTES))
+        return cls(envelope, signer, rest[::2], rest[1::2])

@@ -24,9 +24,8 @@ from dpspectral.protocols.common.journal import Entry, Journal
 from dpspectral.protocols.common.parties import Parties, same_kind
 from dpspectral.protocols.common.party import Party, split
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Setup
-from dpspectral.protocols.secure_sum.network import Network, Traffic
+from dpspectral.protocols.secure_sum.network import LocalNetwork, Network, Traffic
+from dpspectral.protocols.secure_sum.setup import Setup
 
 
 class SecureSum(Parties):

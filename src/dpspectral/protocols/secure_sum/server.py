@@ -7,29 +7,30 @@ the next one. Late, repeated or damaged answers are refused and change nothing; 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, entries, table
-from dpspectral.protocols.secure_sum import shamir
-from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, bundle_bytes, purpose, survived_view
-from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, Setup, decode
+from dpspectral.protocols.secure_sum import masks, shamir
+from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK
+from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, PublicKeys, decode
+from dpspectral.protocols.secure_sum.sealing import bundle_bytes
+from dpspectral.protocols.secure_sum.setup import Setup
 
 
-@dataclass(frozen=True)
-class Wave:
+class Wave(NamedTuple):
     """Messages to some parties, made when they are asked for."""
 
     parties: tuple[int, ...]
     message: Callable[[int], bytes]
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(NamedTuple):
     """What a round brought to light, and whose integers it is the sum of."""
 
     integers: NDArray[np.int64]
@@ -45,7 +46,7 @@ class Server:
         self._awaits: Kind | None = Kind.KEYS
         self._present = frozenset(range(setup.parties))
         self._answered: dict[int, bytes] = {}  # of this wave
-        self._keys: dict[int, bytes] = {}
+        self.keys: dict[int, PublicKeys] = {}
         self._round = -1
         self._asked: frozenset[int] = frozenset()  # in this round,
         self._survivors: frozenset[int] = frozenset()  # whose masked vectors arrived,
@@ -92,7 +93,7 @@ class Server:
         if self._awaits is Kind.MASKED:
             size = ring.packed_size(self._size, self._bits)
         elif self._awaits is Kind.KEYS:
-            size = keys.KEY_BYTES * (2 + 2 * self.setup.rounds)
+            size = PublicKeys.size(self.setup.rounds)
         elif len(content) > OVERHEAD + self._graph.neighbours * (4 + bundle_bytes(self.setup)):
             raise RefusedError(f"a message of {len(content)} bytes is too long for this stage")
         frame = decode(content, self._awaits, self.setup.run, max(self._round, 0), size)
@@ -117,26 +118,25 @@ class Server:
             member = frame.party in self._committee
             if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
                 raise RefusedError("a signature where none is due, or none where one is")
-            if member and not keys.signed(self._signer(frame.party), bytes(frame.body), self._view):
+            if member and not keys.signed(self.keys[frame.party].signer, bytes(frame.body), self._view):
                 raise RefusedError("a signature of something else")
             return
         elif self._awaits is Kind.UNMASK:
             wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
         elif self._awaits is Kind.KEYS:
-            body, size = bytes(frame.body), keys.KEY_BYTES
-            publics = [body[:size], *(body[start : start + size] for start in range(2 * size, len(body), 2 * size))]
-            if not keys.usable(publics):
+            given = PublicKeys.decode(frame.body)
+            if not keys.usable([given.envelope, *given.mask_keys]):
                 raise RefusedError("a public key that nobody can use")
             return
         else:
             if len(frame.body):
                 raise RefusedError("this answer should be empty")
             return
-        found = entries(frame.body, size)
-        if set(found) != wanted:
+        rows = entries(frame.body, size)
+        if set(rows) != wanted:
             raise RefusedError("a table that does not name exactly the neighbours it should")
         if self._awaits is Kind.UNMASK:
-            for other, entry in found.items():
+            for other, entry in rows.items():
                 if entry[0] != (SELF_MASK if other in self._survivors else MASK_KEY):
                     raise RefusedError("a share of the wrong secret")
 
@@ -146,22 +146,23 @@ class Server:
         """End this wave and begin the next; None when the round's answers are complete. Raises `AbortedError`."""
         if self._ended:
             raise AbortedError(self._ended)
-        answered = frozenset(self._answered)
         kind, given = self._awaits, self._answered
-        self._answered = {}
+        answered, self._answered = frozenset(given), {}
         if kind is Kind.KEYS:
             self._keep_present(answered)
-            self._keys = given
+            for party, body in given.items():
+                self.keys[party] = PublicKeys.decode(body)
             return self._wave(Kind.SHARES, Kind.ROSTER, answered, self._roster)
         if kind is Kind.SHARES:
             self._keep_present(answered)
-            boxes: dict[int, dict[int, bytes]] = {party: {} for party in answered}
+            boxes = defaultdict[int, dict[int, bytes]](dict)
             for sender, body in given.items():
                 for receiver, sealed in entries(body, bundle_bytes(self.setup)).items():
-                    if receiver in boxes:
-                        boxes[receiver][sender] = sealed
-            who = bitmap(answered, self.setup.parties)
-            return self._wave(Kind.DELIVERY, Kind.DELIVERY, answered, lambda party: who + table(boxes[party]))
+                    boxes[receiver][sender] = sealed
+            bodies, who = {}, bitmap(answered, self.setup.parties)
+            for party in answered:
+                bodies[party] = who + table(boxes.pop(party, {}))
+            return self._wave(Kind.DELIVERY, Kind.DELIVERY, answered, bodies.__getitem__)
         if kind is Kind.DELIVERY:
             self._keep_present(answered)
             self._awaits = None
@@ -169,17 +170,20 @@ class Server:
         if kind is Kind.MASKED:
             self._keep_present(answered)
             self._survivors = self._telling = answered
-            self._view = survived_view(self._view, answered, self.setup)
-            who = bitmap(answered, self.setup.parties)
-            return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, lambda _: who)
+            self._view = masks.survived_view(self._view, answered, self.setup)
+            return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, bitmap(answered, self.setup.parties))
         if kind is Kind.CONFIRM:
             self._telling = answered
-            signatures = table({sender: body for sender, body in given.items() if sender in self._committee})
-            return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, lambda _: signatures)
+            signatures = {}
+            for member in self._committee & answered:
+                signatures[member] = given[member]
+            return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, table(signatures))
         if kind is Kind.UNMASK:
             self._present = answered  # whoever missed a wave is out
             self._awaits, self._complete = None, True
-            self._shares = {sender: entries(body, 1 + shamir.SHARE_BYTES) for sender, body in given.items()}
+            self._shares = {}
+            for sender, body in given.items():
+                self._shares[sender] = entries(body, 1 + shamir.SHARE_BYTES)
             return None
         raise AbortedError("nothing was asked")
 
@@ -192,36 +196,28 @@ class Server:
         self._ended, self._awaits = why, None
         raise AbortedError(why)
 
-    def _wave(self, awaits: Kind, kind: Kind, to: frozenset[int], body: Callable[[int], bytes]) -> Wave:
+    def _wave(self, awaits: Kind, kind: Kind, to: frozenset[int], body: bytes | Callable[[int], bytes]) -> Wave:
+        """Messages to some parties: the same body for all of them, or one for each."""
         self._awaits = awaits
         number = max(self._round, 0)
 
         def message(party: int) -> bytes:
-            return Frame(kind, self.setup.run, party, number, body(party)).encode()
+            own = body if isinstance(body, bytes) else body(party)
+            return Frame(kind, self.setup.run, party, number, own).encode()
 
         return Wave(tuple(sorted(to)), message)
 
     def _roster(self, party: int) -> bytes:
-        found = {}
+        """The keys of a party's neighbours, and of the committee."""
+        neighbours, signers = {}, {}
         for other in self._graph.around(self.setup.seed, party):
-            if other in self._keys:
-                found[other] = self._keys[other][: keys.KEY_BYTES] + b"".join(
-                    self._mask_key(other, r) for r in range(self.setup.rounds)
-                )
-        neighbours = table(found)
-        signers = table({other: self._signer(other) for other in self._committee if other in self._keys})
-        return len(neighbours).to_bytes(4, "big") + neighbours + signers
-
-    def _signer(self, party: int) -> bytes:
-        return self._keys[party][keys.KEY_BYTES : 2 * keys.KEY_BYTES]
-
-    def _mask_key(self, party: int, round_: int) -> bytes:
-        start = keys.KEY_BYTES * (2 + 2 * round_)
-        return self._keys[party][start : start + keys.KEY_BYTES]
-
-    def _commitment(self, party: int, round_: int) -> bytes:
-        start = keys.KEY_BYTES * (3 + 2 * round_)
-        return self._keys[party][start : start + keys.KEY_BYTES]
+            if other in self.keys:
+                neighbours[other] = b"".join([self.keys[other].envelope, *self.keys[other].mask_keys])
+        for other in self._committee:
+            if other in self.keys:
+                signers[other] = self.keys[other].signer
+        first = table(neighbours)
+        return len(first).to_bytes(4, "big") + first + table(signers)
 
     def ask(self, question: bytes, size: int, bits: int) -> Wave:
         """Begin a round with fresh keys: a public question whose answers are `size` integers of `bits` bits.
@@ -241,8 +237,8 @@ class Server:
         self._size, self._bits = size, bits
         self._total = np.zeros(size, dtype=ring.word(bits))
         body = bitmap(self._present, self.setup.parties) + question
-        self._question = self._view = asked_view(self.setup, self._round, body)
-        return self._wave(Kind.MASKED, Kind.ASK, self._present, lambda _: body)
+        self._question = self._view = masks.asked_view(self.setup, self._round, body)
+        return self._wave(Kind.MASKED, Kind.ASK, self._present, body)
 
     def result(self) -> Sum:
         """The sum, after the last wave of a round. Raises `AbortedError` where too few parties answered to open it."""
@@ -257,8 +253,7 @@ class Server:
         for owner in self._asked:
             if (came := len(pieces.get(owner, {}))) < t:
                 raise AbortedError(f"only {came} shares of party {owner}'s secret came, {t} are needed")
-        total = self._total
-        own_mask, pair_mask = (purpose(what, self._question) for what in (b"self", b"pair"))
+        total, number = self._total, self._round
         for owner in sorted(self._asked):
             chosen = dict(sorted(pieces[owner].items())[:t])
             try:
@@ -266,15 +261,16 @@ class Server:
             except ValueError as error:
                 raise AbortedError(f"party {owner}'s secret: {error}") from None
             if owner in self._survivors:
-                if keys.digest(secret) != self._commitment(owner, self._round):
+                if keys.digest(secret) != self.keys[owner].commitments[number]:
                     raise AbortedError(f"the shares of party {owner}'s self-mask do not open what it promised")
-                ring.add_mask(total, keys.derived(secret, own_mask), -1)
+                masks.add_self_mask(total, secret, self._question, -1)
                 continue
-            if keys.public_key(secret) != self._mask_key(owner, self._round):
+            if keys.public_key(secret) != self.keys[owner].mask_keys[number]:
                 raise AbortedError(f"the shares of party {owner}'s mask key do not open what it promised")
-            others = [other for other in self._graph.around(self.setup.seed, owner) if other in self._survivors]
-            publics = [self._mask_key(other, self._round) for other in others]
-            for other, key in zip(others, keys.agreed(secret, publics, pair_mask), strict=True):
-                ring.add_mask(total, key, -1 if other < owner else 1)  # what the survivor added for the one that left
+            publics = {}
+            for other in self._graph.around(self.setup.seed, owner):
+                if other in self._survivors:
+                    publics[other] = self.keys[other].mask_keys[number]
+            masks.add_pair_masks(total, owner, secret, publics, self._question)  # cancels what survivors added for it
         self._total = np.empty(0, dtype=np.uint32)
         return Sum(ring.decoded(total, self._bits), self._survivors)
