@@ -116,9 +116,9 @@ def message(content: bytes) -> None:
     for kind in Kind:
         for size in (None, 8):
             with contextlib.suppress(RefusedError):
-                messages.decode(content, kind, bytes(16), 0, size)
+                messages.decode(content, bytes(16), size).expect(kind, 0)
     for read in (
-        messages.peek, lambda body: encoding.entries(body, 4), lambda body: encoding.members_and_rest(body, 5),
+        lambda body: encoding.entries(body, 4), lambda body: encoding.members_and_rest(body, 5),
         lambda body: encoding.members(body, 5),
     ):  # fmt: skip
         with contextlib.suppress(RefusedError):

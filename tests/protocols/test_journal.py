@@ -46,7 +46,7 @@ def test_a_second_start_goes_on_and_pays_only_for_what_is_new(ratings, tmp_path)
     assert [len(party.ledger.entries) for party in parties] == [5] * 4  # count, popularity, roots, two iterations
     assert len(lasting.entries) == len(result.ledger.entries) == len(source.opened) == 5
     assert lasting.epsilon() == pytest.approx(5) == parties[0].ledger.epsilon()
-    assert source._network.server.rounds_left == 8 - 3
+    assert source.network.server.rounds_left == 8 - 3
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "run.json").write_text((tmp_path / "a" / "run.json").read_text())
     whole, _ = run(holders(ratings, quiet), tmp_path / "b", LocalNetwork)

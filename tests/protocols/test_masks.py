@@ -13,6 +13,7 @@ from scipy.stats import chi2
 
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.encoding import bitmap
+from dpspectral.protocols.secure_sum import masks
 from dpspectral.protocols.secure_sum.masks import asked_view, purpose
 from dpspectral.protocols.secure_sum.network import LocalNetwork
 
@@ -41,7 +42,7 @@ class Known:
         self.agreed, self.derived = keys.agreed, keys.derived
         monkeypatch.setattr(keys, "agreed", self.pair_key)
         monkeypatch.setattr(keys, "derived", self.self_key)
-        monkeypatch.setattr(ring, "add_mask", self.add)
+        monkeypatch.setattr(masks, "add_mask", self.add)
 
     def pair_key(self, private, publics, purpose):
         if purpose.startswith(b"pair"):
@@ -118,7 +119,7 @@ def test_real_masks_are_uniform_and_independent():
     opened = []
     for party in range(5):
         vector = sent[party].astype(np.uint32)
-        ring.add_mask(vector, keys.derived(selves[party], used), -1)
+        masks.add_mask(vector, keys.derived(selves[party], used), -1)
         opened.append(vector.astype(np.int64) % 8)
     assert not (sum(opened) % 8).any()
     vectors = [*sent.values(), *opened]

@@ -73,11 +73,11 @@ class Lying:
         assert set(found) == set(range(S))
         for party, view in self.views.items():
             assert keys.digest(found[party]) == self.server.keys[party].commitments[0]
-            ring.add_mask(self.total, keys.derived(found[party], module.purpose(b"self", view)), -1)
+            module.add_mask(self.total, keys.derived(found[party], module.purpose(b"self", view)), -1)
             for other in self.gone & self.rosters[party]:
                 purpose = module.purpose(b"pair", view)
                 (key,) = keys.agreed(found[other], [self.server.keys[party].mask_keys[0]], purpose)
-                ring.add_mask(self.total, key, -1 if party < other else 1)
+                module.add_mask(self.total, key, -1 if party < other else 1)
         return ring.decoded(self.total, BITS)
 
 

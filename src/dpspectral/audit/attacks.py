@@ -175,7 +175,7 @@ class Server(_Sum):
         question = self.question(source, X)
         answer = source.answer(X, self.budget.mu, Ledger(self.budget), "product")
         rest = answer.integers.reshape(-1) - np.concatenate(known.drawn)
-        unknown = question.share_deviation * math.sqrt(self.parties - 1)
+        unknown = question.terms.share_deviation * math.sqrt(self.parties - 1)
         return ratio(question.query, rest, _sums(question.query, worlds), unknown)
 
 
@@ -197,22 +197,24 @@ class Neighbour(_Sum):
             if frame.kind is Kind.BLOCK:
                 ids, rest = members_and_rest(frame.body, self.parties)
                 instance = frame.instance
-                blocks[frozenset(ids)] = ring.unpacked(rest, question.size, question.bits)
+                blocks[frozenset(ids)] = ring.unpacked(rest, question.terms.size, question.terms.bits)
             return 0.0
 
-        source._network.tamper = listen
-        total = ring.encoded(source.answer(X, self.budget.mu, Ledger(self.budget), "product").integers, question.bits)
+        source.network.tamper = listen
+        total = ring.encoded(
+            source.answer(X, self.budget.mu, Ledger(self.budget), "product").integers, question.terms.bits
+        )
         sent = {peer: vector for ids, vector in blocks.items() if len(ids) == 1 for peer in ids}
         (root,) = set(range(self.parties)) - set(sent)  # what it has is what the others do not
         sent[root] = total - sum(sent.values(), np.zeros_like(total))
-        attacker, edge = source._network.peers[0], setup.edge_deviation(question)
+        attacker, edge = source.network.peers[0], setup.edge_deviation(question)
         noisy = []
         for peer in range(1, self.parties):
-            shared = np.zeros(question.size, dtype=np.int64)
+            shared = np.zeros(question.terms.size, dtype=np.int64)
             edges.add_edge_noise(shared, question.query, attacker.edge_seed(peer, instance), edge, peer, 0)
-            noisy.append(ring.decoded(sent[peer], question.bits) - shared)
+            noisy.append(ring.decoded(sent[peer], question.terms.bits) - shared)
         covariance = edge**2 * setup.graph.laplacian(range(1, self.parties))
-        covariance[np.diag_indices_from(covariance)] += question.share_deviation**2
+        covariance[np.diag_indices_from(covariance)] += question.terms.share_deviation**2
         parts = [np.array_split(world, self.parties)[1:] for world in worlds]
         means = np.array([[question.query.evaluate(part).reshape(-1) for part in own] for own in parts], dtype=float)
         weights = np.linalg.solve(covariance, means[1] - means[0])

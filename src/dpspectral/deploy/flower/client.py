@@ -30,7 +30,7 @@ from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.common.party import Party, row_parts
 from dpspectral.protocols.secure_sum.client import Client
 from dpspectral.protocols.secure_sum.memory import Answered
-from dpspectral.protocols.secure_sum.messages import Kind, decode, peek
+from dpspectral.protocols.secure_sum.messages import Kind, decode
 
 LOG = logging.getLogger("dpspectral.flower")
 app = ClientApp()
@@ -87,13 +87,13 @@ def _number(asked: Envelope) -> int:
         return 0
     if asked.stage not in _KINDS:
         raise RefusedError("there is no such stage")
-    _, number = peek(asked.message)
-    if not 0 <= number < asked.setup.rounds:
+    frame = decode(asked.message, asked.setup.run)
+    if not 0 <= frame.round < asked.setup.rounds:
         raise RefusedError("there are no keys for this round")
-    frame = decode(asked.message, _KINDS[asked.stage], asked.setup.run, number)
+    frame.expect(_KINDS[asked.stage], frame.round)
     if frame.party != asked.party:
         raise RefusedError("a message for another party")
-    return number
+    return frame.round
 
 
 def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, Answered]:

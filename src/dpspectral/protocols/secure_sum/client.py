@@ -12,12 +12,22 @@ recorded all messages finds nothing that opens them.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from dpspectral.protocols.common import keys, ring
-from dpspectral.protocols.common.encoding import AbortedError, RefusedError, entries, members, members_and_rest, table
+from dpspectral.protocols.common.encoding import (
+    AbortedError,
+    RefusedError,
+    entries,
+    members,
+    members_and_rest,
+    pieces,
+    table,
+)
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum import masks, sealing, shamir
 from dpspectral.protocols.secure_sum.memory import Memory
-from dpspectral.protocols.secure_sum.messages import Frame, Kind, PublicKeys, decode, peek
+from dpspectral.protocols.secure_sum.messages import Frame, Kind, PublicKeys, decode
 from dpspectral.protocols.secure_sum.setup import Setup
 
 MASK_KEY, SELF_MASK = 1, 2  # which of a neighbour's two secrets a share belongs to
@@ -31,7 +41,7 @@ class Client:
             raise ValueError(f"party must be between 0 and {setup.parties - 1}, got {party}")
         self.setup, self.party, self.holder = setup, party, holder
         self._neighbours = setup.graph.around(setup.seed, party)
-        self._committee = setup.committee.members(setup.seed)
+        self._committee = setup.members
         self.memory = Memory.new(setup) if memory is None else memory
 
     def __repr__(self) -> str:
@@ -56,7 +66,7 @@ class Client:
         memory = self.memory
         if memory.awaits is Kind.SURVIVORS and memory.round == number and not memory.stopped:
             memory.awaits = Kind.ASK
-            self._forget_shares(number)
+            del memory.held[number]
             self.holder.withdraw(memory.receipt)
 
     def hello(self) -> bytes:
@@ -86,15 +96,12 @@ class Client:
         kind = memory.awaits
         if kind is None:
             raise RefusedError("keys come first")
-        claimed, number = peek(content)
-        if kind in (Kind.SURVIVORS, Kind.CONFIRMED) and claimed == Kind.ASK:
+        frame = decode(content, setup.run)
+        if kind in (Kind.SURVIVORS, Kind.CONFIRMED) and frame.kind == Kind.ASK:
             kind = Kind.ASK  # the server gave the round up and begins another
-        expected = max(memory.round, 0)
-        if kind is Kind.ASK:
-            if not memory.round < number < setup.rounds:
-                raise RefusedError(f"round {number} is over, or there are no keys for it")
-            expected = number
-        frame = decode(content, kind, setup.run, expected)
+        if kind is Kind.ASK and not memory.round < frame.round < setup.rounds:
+            raise RefusedError(f"round {frame.round} is over, or there are no keys for it")
+        frame.expect(kind, frame.round if kind is Kind.ASK else max(memory.round, 0))
         if frame.party != self.party:
             raise RefusedError(f"a message for party {frame.party}")
         stage, answers = stages[kind]
@@ -122,16 +129,16 @@ class Client:
             raise self._stop(f"only {len(neighbours)} of its neighbours are there, {t} are needed")
         if len(signers) < setup.committee.threshold:
             raise self._stop(f"only {len(signers)} of the committee are there")
-        envelopes, mask_keys = [], {}
+        places, envelopes, mask_keys = [], [], {}
         for other, entry in neighbours.items():
-            own, *mask_keys[other] = _cut(entry, size)
-            envelopes.append(own)
+            envelope, *mask_keys[other] = pieces(entry, size)
+            envelopes.append(envelope)
+            places.append(other + 1)
         try:
             common = list(keys.agreed(memory.envelope, envelopes, setup.fingerprint))
         except ValueError:
             raise RefusedError("a public key that nobody can use") from None
-        bundles = {other: b"" for other in neighbours}
-        places = [other + 1 for other in neighbours]
+        bundles = dict.fromkeys(neighbours, b"")
         for number in range(rounds):
             for secret in (memory.secrets[number].mask_key, memory.secrets[number].self_mask):
                 for other, piece in zip(neighbours, shamir.share(secret, t, places), strict=True):
@@ -152,8 +159,9 @@ class Client:
         bundles = entries(rest, sealing.bundle_bytes(setup))
         if set(bundles) != (present & set(self._neighbours)) or self.party not in present:
             raise RefusedError("shares must come from the neighbours that are present")
-        self._check_present(present)
-        held: dict[int, dict[int, bytes]] = {number: {} for number in range(setup.rounds)}
+        if why := self.setup.shortage(self.party, present):
+            raise self._stop(why)
+        held = defaultdict[int, dict[int, bytes]](dict)
         for other, sealed in bundles.items():
             if other not in memory.seals:
                 raise RefusedError("shares of a neighbour without keys")
@@ -161,20 +169,12 @@ class Client:
                 content = sealing.unseal(memory.seals[other], sealed, setup, other, self.party)
             except ValueError as error:
                 raise self._stop(f"shares of party {other}: {error}") from None
-            for number, pair in enumerate(_cut(content, 2 * shamir.SHARE_BYTES)):
+            for number, pair in enumerate(pieces(content, 2 * shamir.SHARE_BYTES)):
                 held[number][other] = pair
-        memory.held, memory.present = held, present
+        memory.held, memory.present = dict(held), present
         memory.seals = {}  # the server has the sealed shares of all rounds; nobody shall open them again
         memory.awaits = Kind.ASK
         return b""
-
-    def _check_present(self, present: frozenset[int]) -> None:
-        """Enough parties for the noise, and enough neighbours, on both sides of the ring, that some are honest."""
-        setup = self.setup
-        if len(present) < setup.fewest:
-            raise self._stop(f"only {len(present)} parties are left, {setup.fewest} are needed")
-        if not setup.graph.enough(setup.seed, self.party, present):
-            raise self._stop("too few of its neighbours are left")
 
     # A round
 
@@ -186,7 +186,8 @@ class Client:
             raise self._stop("the server brings back a party that had left")
         if self.party not in present:
             raise RefusedError("this party is not asked")
-        self._check_present(present)
+        if why := self.setup.shortage(self.party, present):
+            raise self._stop(why)
         number = frame.round
         own, publics = memory.secrets[number], {}
         for other in self._neighbours:
@@ -205,15 +206,11 @@ class Client:
         # Nothing can fail from here on: the round has begun, and this is its only answer.
         memory.receipt, memory.view = receipt, view
         memory.round, memory.present, memory.awaits = number, present, Kind.SURVIVORS
-        for past in range(number + 1):
-            memory.secrets.pop(past, None)  # others have the shares
-        self._forget_shares(number - 1)
+        for past in range(number):  # rounds that were never opened
+            memory.secrets.pop(past, None)
+            memory.held.pop(past, None)
+        del memory.secrets[number]  # others have the shares
         return content
-
-    def _forget_shares(self, last: int) -> None:
-        """Of all rounds up to this one."""
-        for past in range(last + 1):
-            self.memory.held.pop(past, None)
 
     def _confirm(self, frame: Frame) -> bytes:
         """Sign, as a member of the committee, what was asked and whose answers arrived."""
@@ -223,7 +220,8 @@ class Client:
             raise self._stop("the server counts a party that was not asked")
         if self.party not in survivors:
             raise self._stop("the server says this party's answer did not arrive")
-        self._check_present(survivors)
+        if why := self.setup.shortage(self.party, survivors):
+            raise self._stop(why)
         memory.survivors = survivors
         memory.view = masks.survived_view(memory.view, survivors, self.setup)
         memory.awaits = Kind.CONFIRMED
@@ -252,10 +250,6 @@ class Client:
                 share = held[other][piece : piece + shamir.SHARE_BYTES]
                 given[other] = bytes([SELF_MASK if alive else MASK_KEY]) + share
         memory.present = memory.survivors
-        self._forget_shares(memory.round)
+        del memory.held[memory.round]
         memory.awaits = Kind.ASK
         return table(given)
-
-
-def _cut(content: bytes, size: int) -> list[bytes]:
-    return [content[at : at + size] for at in range(0, len(content), size)]

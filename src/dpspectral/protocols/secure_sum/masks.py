@@ -11,9 +11,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from dpspectral.protocols.common import keys, ring
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from dpspectral.protocols.common import keys
 from dpspectral.protocols.common.encoding import bitmap
+from dpspectral.protocols.common.ring import Words
 from dpspectral.protocols.secure_sum.setup import Setup
+
+_CHUNK = 1 << 16  # bytes of mask at a time, so that they stay in the cache
+_ZEROS = bytes(_CHUNK)
 
 
 def asked_view(setup: Setup, number: int, asked: bytes) -> bytes:
@@ -31,14 +38,31 @@ def purpose(what: bytes, view: bytes) -> bytes:
     return what + view
 
 
-def add_self_mask(elements: ring.Words, secret: bytes, view: bytes, sign: int) -> None:
-    ring.add_mask(elements, keys.derived(secret, purpose(b"self", view)), sign)
+def add_self_mask(elements: Words, secret: bytes, view: bytes, sign: int) -> None:
+    add_mask(elements, keys.derived(secret, purpose(b"self", view)), sign)
 
 
-def add_pair_masks(elements: ring.Words, party: int, secret: bytes, publics: Mapping[int, bytes], view: bytes) -> None:
+def add_pair_masks(elements: Words, party: int, secret: bytes, publics: Mapping[int, bytes], view: bytes) -> None:
     """What a party adds for its neighbours, whose public keys these are: the lower number adds, the other subtracts.
 
     Added a second time, for a party that left, it takes off what its neighbours added for it.
     """
     for other, key in zip(publics, keys.agreed(secret, publics.values(), purpose(b"pair", view)), strict=True):
-        ring.add_mask(elements, key, 1 if party < other else -1)
+        add_mask(elements, key, 1 if party < other else -1)
+
+
+def add_mask(target: Words, key: bytes, sign: int) -> None:
+    """target += sign · the pseudo-random elements of a 256-bit key (AES-CTR; a key masks one vector only)."""
+    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    step = _CHUNK // target.itemsize
+    buffer = bytearray(_CHUNK + 15)
+    little = np.dtype(target.dtype).newbyteorder("<")
+    for start in range(0, target.size, step):
+        part = target[start : start + step]
+        count = part.size * target.itemsize
+        encryptor.update_into(memoryview(_ZEROS)[:count], buffer)
+        mask = np.frombuffer(buffer, dtype=little, count=part.size)
+        if sign > 0:
+            part += mask
+        else:
+            part -= mask

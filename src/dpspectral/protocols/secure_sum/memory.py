@@ -36,9 +36,9 @@ class Memory:
     """A party's secrets, what it holds of its neighbours, and where it is in the protocol."""
 
     present: frozenset[int]
-    envelope: bytes = field(default_factory=keys.new_secret)  # private keys: shares are sealed for this one,
-    pen: bytes = field(default_factory=keys.new_secret)  # and this one signs
-    secrets: dict[int, Secrets] = field(default_factory=dict)  # by round
+    envelope: bytes  # private keys: shares are sealed for this one,
+    pen: bytes  # and this one signs
+    secrets: dict[int, Secrets]  # by round
     mask_keys: dict[int, list[bytes]] = field(default_factory=dict)  # of neighbours, public, by round
     seals: dict[int, bytes] = field(default_factory=dict)  # keys of what neighbours seal for it, until it has come
     signers: dict[int, bytes] = field(default_factory=dict)  # the committee's public keys
@@ -53,10 +53,10 @@ class Memory:
     @classmethod
     def new(cls, setup: Setup) -> Memory:
         """Fresh secrets for every round."""
-        memory = cls(frozenset(range(setup.parties)))
+        secrets = {}
         for number in range(setup.rounds):
-            memory.secrets[number] = Secrets(keys.new_secret(), keys.new_secret())
-        return memory
+            secrets[number] = Secrets(keys.new_secret(), keys.new_secret())
+        return cls(frozenset(range(setup.parties)), keys.new_secret(), keys.new_secret(), secrets)
 
     def forget_all(self) -> None:
         self.secrets, self.held, self.seals, self.envelope, self.pen = {}, {}, {}, b"", b""

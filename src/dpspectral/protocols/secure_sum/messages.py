@@ -35,7 +35,7 @@ class Kind(IntEnum):
 
 
 class Frame(NamedTuple):
-    kind: Kind
+    kind: int
     run: bytes
     party: int
     round: int
@@ -46,22 +46,21 @@ class Frame(NamedTuple):
         content = b"".join((header, self.body))
         return content + digest(content)[:_DIGEST_BYTES]
 
+    def expect(self, kind: Kind, round_: int) -> None:
+        """Raise if this is not the time for it."""
+        if self.kind != kind:
+            raise RefusedError(f"a message of kind {self.kind} where {kind.name} was expected")
+        if self.round != round_:
+            raise RefusedError(f"a message of round {self.round} in round {round_}")
 
-def peek(content: bytes) -> tuple[int, int]:
-    """Kind and round that a frame claims, before anything is checked; −1 where it is too short for one."""
-    if len(content) < _HEADER.size:
-        return -1, -1
-    _, _, kind, _, _, number = _HEADER.unpack_from(content)
-    return kind, number
 
-
-def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int | None = None) -> Frame:
-    """The frame, if it is of this kind, run and round (and body size)."""
+def decode(content: bytes, run: bytes, body_size: int | None = None) -> Frame:
+    """The frame, if it is whole, of this run (and of this size)."""
     if not isinstance(content, bytes) or len(content) < OVERHEAD:
         raise RefusedError("not a message: too short")
     if body_size is not None and len(content) != OVERHEAD + body_size:
         raise RefusedError(f"a message of {len(content)} bytes where {OVERHEAD + body_size} were expected")
-    magic, version, number, its_run, party, its_round = _HEADER.unpack_from(content)
+    magic, version, kind, its_run, party, round_ = _HEADER.unpack_from(content)
     if magic != _MAGIC:
         raise RefusedError("not a message of the secure sum")
     if version != VERSION:
@@ -71,11 +70,7 @@ def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int |
         raise RefusedError("a damaged message")
     if its_run != run:
         raise RefusedError("a message of another run")
-    if number != kind:
-        raise RefusedError(f"a message of kind {number} where {kind.name} was expected")
-    if its_round != round_:
-        raise RefusedError(f"a message of round {its_round} in round {round_}")
-    return Frame(kind, its_run, party, its_round, view[_HEADER.size : -_DIGEST_BYTES])
+    return Frame(kind, its_run, party, round_, view[_HEADER.size : -_DIGEST_BYTES])
 
 
 class PublicKeys(NamedTuple):

@@ -13,8 +13,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from dpspectral.linalg.operators import Progress, silent
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum.client import Client
@@ -22,7 +23,8 @@ from dpspectral.protocols.secure_sum.server import Server, Sum, Wave
 from dpspectral.protocols.secure_sum.setup import RUN_BYTES, SEED_BYTES, Setup
 
 Result = TypeVar("Result")
-Progress = Callable[[str, float], None]  # what is being done, finished fraction
+MASKED = 0.8  # of a round is over when all masked answers have come
+_DURATION = {"masked": (0.0, MASKED), "confirm": (MASKED, 0.1), "unmask": (MASKED + 0.1, 0.1)}  # from, and how much
 
 
 @dataclass
@@ -53,9 +55,9 @@ class Network(ABC):
     """A server and the way to its parties: setup at once, then a round per question."""
 
     def __init__(self, parties: int, *, collusion: int, drop_tolerance: int, rounds: int) -> None:
+        self.traffic = Traffic(parties=[Side() for _ in range(parties)])
         self.setup = Setup(os.urandom(RUN_BYTES), parties, collusion, drop_tolerance, rounds, os.urandom(SEED_BYTES))
         self.server = Server(self.setup)
-        self.traffic = Traffic(parties=[Side() for _ in range(parties)])
         self.reasons: dict[int, str] = {}  # why a party did not answer
         self._ready = False
 
@@ -67,16 +69,16 @@ class Network(ABC):
     def given_up(self, number: int) -> None:
         """A round ended before its survivors were told to anyone. An engine that the parties can trust tells them."""
 
-    def start(self, progress: Progress = lambda *_: None) -> None:
+    def start(self) -> None:
         """Keys and shares; once, before the first question."""
         if self._ready:
             return
         everybody = Wave(tuple(range(self.setup.parties)), lambda _: b"")
-        self._run("keys", everybody, progress)
+        self._run("keys", everybody)
         for stage in ("shares", "delivery"):
             wave = self._timed(self.server.advance)
             assert wave is not None
-            self._run(stage, wave, progress)
+            self._run(stage, wave)
         self._timed(self.server.advance)
         self._ready = True
 
@@ -86,11 +88,11 @@ class Network(ABC):
         size: int,
         bits: int,
         before_opening: Callable[[], object] = lambda: None,
-        progress: Progress = lambda *_: None,
+        progress: Progress = silent,
     ) -> Sum:
         """One round. `before_opening` is called when masked answers are there and nothing has been learnt yet."""
-        self.start(progress)
-        self._run("masked", self._timed(lambda: self.server.ask(question, size, bits)), progress)
+        self.start()
+        self._run("masked", self._timed(self.server.ask, question, size, bits), progress)
         for stage in ("confirm", "unmask"):
             try:
                 wave = self._timed(self.server.advance)
@@ -106,10 +108,10 @@ class Network(ABC):
         self.traffic.rounds += 1
         return self._timed(self.server.result)
 
-    def _timed(self, work: Callable[[], Result]) -> Result:
+    def _timed(self, work: Callable[..., Result], *given: Any) -> Result:
         start = time.thread_time()
         try:
-            return work()
+            return work(*given)
         except AbortedError as error:
             reasons = [f"party {party}: {why}" for party, why in list(self.reasons.items())[:3]]
             raise AbortedError("; ".join([str(error), *reasons])) from None
@@ -120,19 +122,21 @@ class Network(ABC):
         """The same messages, counted when they are made."""
 
         def message(party: int) -> bytes:
-            made = self._timed(lambda: wave.message(party))
+            made = self._timed(wave.message, party)
             self.traffic.server.sent += len(made)
             return made
 
         return Wave(wave.parties, message)
 
-    def _run(self, stage: str, wave: Wave, progress: Progress) -> None:
+    def _run(self, stage: str, wave: Wave, progress: Progress = silent) -> None:
         for number, (party, answer) in enumerate(self.exchange(stage, self._counted(wave))):
             if answer is not None:
                 self.traffic.parties[party].sent += len(answer)
                 with contextlib.suppress(RefusedError):  # as if it had not come
-                    self._timed(lambda: self.server.receive(answer))  # noqa: B023 (called at once)
-            progress(stage, (number + 1) / len(wave.parties))
+                    self._timed(self.server.receive, answer)
+            if stage in _DURATION:
+                begin, length = _DURATION[stage]
+                progress(begin + (number + 1) / len(wave.parties) * length)
 
 
 class LocalNetwork(Network):
@@ -153,7 +157,9 @@ class LocalNetwork(Network):
     ) -> None:
         super().__init__(len(holders), collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds)
         self._tamper = tamper
-        self.clients = [Client(self.setup, party, holder) for party, holder in enumerate(holders)]
+        self.clients: list[Client] = []
+        for party, holder in enumerate(holders):
+            self.clients.append(Client(self.setup, party, holder))
 
     def given_up(self, number: int) -> None:
         for client in self.clients:

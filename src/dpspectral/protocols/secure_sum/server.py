@@ -22,6 +22,8 @@ from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, Publ
 from dpspectral.protocols.secure_sum.sealing import bundle_bytes
 from dpspectral.protocols.secure_sum.setup import Setup
 
+_OTHERS = "a table that does not name exactly the neighbours it should"
+
 
 class Wave(NamedTuple):
     """Messages to some parties, made when they are asked for."""
@@ -42,15 +44,13 @@ class Server:
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self._graph = setup, setup.graph
-        self._committee = setup.committee.members(setup.seed)
         self._awaits: Kind | None = Kind.KEYS
-        self._present = frozenset(range(setup.parties))
+        self._present = self._expected = frozenset(range(setup.parties))  # whose answers this wave waits for
         self._answered: dict[int, bytes] = {}  # of this wave
         self.keys: dict[int, PublicKeys] = {}
         self._round = -1
         self._asked: frozenset[int] = frozenset()  # in this round,
         self._survivors: frozenset[int] = frozenset()  # whose masked vectors arrived,
-        self._telling: frozenset[int] = frozenset()  # who was told the survivors and has answered since
         self._shares: dict[int, dict[int, bytes]] = {}
         self._total: ring.Words = np.empty(0, dtype=np.uint32)
         self._size, self._bits = 0, 0
@@ -76,13 +76,6 @@ class Server:
     def rounds_left(self) -> int:
         return self.setup.rounds - self._round - 1
 
-    def missing(self) -> frozenset[int]:
-        """Whose answers this wave still waits for."""
-        return self._expected() - set(self._answered)
-
-    def _expected(self) -> frozenset[int]:
-        return self._present if self._awaits in (Kind.KEYS, Kind.SHARES, Kind.DELIVERY, Kind.MASKED) else self._telling
-
     def receive(self, content: bytes) -> int:
         """Take one answer; returns whose. Raises `RefusedError` for what does not belong here; nothing has changed."""
         if self._ended:
@@ -96,47 +89,46 @@ class Server:
             size = PublicKeys.size(self.setup.rounds)
         elif len(content) > OVERHEAD + self._graph.neighbours * (4 + bundle_bytes(self.setup)):
             raise RefusedError(f"a message of {len(content)} bytes is too long for this stage")
-        frame = decode(content, self._awaits, self.setup.run, max(self._round, 0), size)
-        if frame.party not in self._expected():
+        frame = decode(content, self.setup.run, size)
+        frame.expect(self._awaits, max(self._round, 0))
+        if frame.party not in self._expected:
             raise RefusedError(f"party {frame.party} is not expected here")
         if frame.party in self._answered:
             raise RefusedError(f"party {frame.party} has answered already")
+        body = b""
         if self._awaits is Kind.MASKED:
             self._total += ring.unpacked(frame.body, self._size, self._bits)
-            self._answered[frame.party] = b""
-        else:
-            self._check(frame)
-            self._answered[frame.party] = bytes(frame.body)
-        return frame.party
-
-    def _check(self, frame: Frame) -> None:
-        """Tables must name the neighbours they were asked for."""
-        around = set(self._graph.around(self.setup.seed, frame.party))
-        if self._awaits is Kind.SHARES:
-            wanted, size = around & self._present, bundle_bytes(self.setup)
-        elif self._awaits is Kind.CONFIRM:
-            member = frame.party in self._committee
-            if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
-                raise RefusedError("a signature where none is due, or none where one is")
-            if member and not keys.signed(self.keys[frame.party].signer, bytes(frame.body), self._view):
-                raise RefusedError("a signature of something else")
-            return
-        elif self._awaits is Kind.UNMASK:
-            wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
         elif self._awaits is Kind.KEYS:
-            given = PublicKeys.decode(frame.body)
+            body = bytes(frame.body)
+            given = PublicKeys.decode(body)
             if not keys.usable([given.envelope, *given.mask_keys]):
                 raise RefusedError("a public key that nobody can use")
-            return
         else:
-            if len(frame.body):
+            body = bytes(frame.body)
+            self._check(frame.party, body)
+        self._answered[frame.party] = body
+        return frame.party
+
+    def _check(self, party: int, body: bytes) -> None:
+        """Raise if an answer after the first and before or after the masked one is not what was asked for."""
+        around = self._graph.around(self.setup.seed, party)
+        if self._awaits is Kind.DELIVERY:
+            if body:
                 raise RefusedError("this answer should be empty")
-            return
-        rows = entries(frame.body, size)
-        if set(rows) != wanted:
-            raise RefusedError("a table that does not name exactly the neighbours it should")
-        if self._awaits is Kind.UNMASK:
-            for other, entry in rows.items():
+        elif self._awaits is Kind.CONFIRM:
+            member = party in self.setup.members
+            if len(body) != (keys.SIGNATURE_BYTES if member else 0):
+                raise RefusedError("a signature where none is due, or none where one is")
+            if member and not keys.signed(self.keys[party].signer, body, self._view):
+                raise RefusedError("a signature of something else")
+        elif self._awaits is Kind.SHARES:
+            if set(entries(body, bundle_bytes(self.setup))) != self._present.intersection(around):
+                raise RefusedError(_OTHERS)
+        else:
+            given = entries(body, 1 + shamir.SHARE_BYTES)
+            if set(given) != self._asked.intersection(around):
+                raise RefusedError(_OTHERS)
+            for other, entry in given.items():
                 if entry[0] != (SELF_MASK if other in self._survivors else MASK_KEY):
                     raise RefusedError("a share of the wrong secret")
 
@@ -169,13 +161,12 @@ class Server:
             return None
         if kind is Kind.MASKED:
             self._keep_present(answered)
-            self._survivors = self._telling = answered
+            self._survivors = answered
             self._view = masks.survived_view(self._view, answered, self.setup)
             return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, bitmap(answered, self.setup.parties))
         if kind is Kind.CONFIRM:
-            self._telling = answered
             signatures = {}
-            for member in self._committee & answered:
+            for member in self.setup.members & answered:
                 signatures[member] = given[member]
             return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, table(signatures))
         if kind is Kind.UNMASK:
@@ -198,7 +189,7 @@ class Server:
 
     def _wave(self, awaits: Kind, kind: Kind, to: frozenset[int], body: bytes | Callable[[int], bytes]) -> Wave:
         """Messages to some parties: the same body for all of them, or one for each."""
-        self._awaits = awaits
+        self._awaits, self._expected = awaits, to
         number = max(self._round, 0)
 
         def message(party: int) -> bytes:
@@ -213,7 +204,7 @@ class Server:
         for other in self._graph.around(self.setup.seed, party):
             if other in self.keys:
                 neighbours[other] = b"".join([self.keys[other].envelope, *self.keys[other].mask_keys])
-        for other in self._committee:
+        for other in self.setup.members:
             if other in self.keys:
                 signers[other] = self.keys[other].signer
         first = table(neighbours)

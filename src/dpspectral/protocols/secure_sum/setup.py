@@ -77,6 +77,11 @@ class Setup:
         return choose_committee(self.parties, self.collusion, self.drop_tolerance)
 
     @cached_property
+    def members(self) -> frozenset[int]:
+        """Of the committee."""
+        return self.committee.members(self.seed)
+
+    @cached_property
     def fewest(self) -> int:
         """Below this many survivors there is no sum."""
         return self.parties - self.drop_tolerance
@@ -95,6 +100,13 @@ class Setup:
     def fingerprint(self) -> bytes:
         numbers = struct.pack(">IIII", self.parties, self.collusion, self.drop_tolerance, self.rounds)
         return digest(bytes([VERSION]) + self.run + numbers + self.seed)
+
+    def shortage(self, party: int, present: frozenset[int]) -> str:
+        """Why a party must not go on with these, or nothing: for the noise enough parties must be left, and enough of
+        its neighbours, on both sides of the ring, that some are honest."""
+        if len(present) < self.fewest:
+            return f"only {len(present)} parties are left, {self.fewest} are needed"
+        return "" if self.graph.enough(self.seed, party, present) else "too few of its neighbours are left"
 
 
 @dataclass(frozen=True)
