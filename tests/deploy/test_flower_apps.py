@@ -11,9 +11,10 @@ pytest.importorskip("flwr", reason="needs the extra dpspectral[flower]")
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, SecureSum, decompose
-from dpspectral.deploy.flower import client, server
-from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
-from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
+from dpspectral.deploy.flower import client_app as client
+from dpspectral.deploy.flower import server_app as server
+from dpspectral.deploy.flower.envelope import NAME, Envelope, answer_of
+from dpspectral.deploy.flower.flower_network import FlowerNetwork, wait_for_nodes
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, table

@@ -31,8 +31,8 @@ import signal
 
 from flwr.clientapp import ClientApp
 
-from dpspectral.deploy.flower import client
-from dpspectral.deploy.flower.record import Envelope
+from dpspectral.deploy.flower import client_app as client
+from dpspectral.deploy.flower.envelope import Envelope
 
 app = ClientApp()
 
@@ -85,7 +85,7 @@ def main() -> None:
             place = app(folder, PARTIES, out=str(out), patience=90.0, stage=stage, victims=victims)
             (place / "dying.py").write_text(CLIENT)
             config = (place / "pyproject.toml").read_text()
-            config = config.replace("dpspectral.deploy.flower.client:app", "dying:app")
+            config = config.replace("dpspectral.deploy.flower.client_app:app", "dying:app")
             (place / "pyproject.toml").write_text(config)
             start = time.perf_counter()
             text = network.flwr("run", str(place), "test", "--stream", check=False)

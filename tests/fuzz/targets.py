@@ -37,9 +37,10 @@ from dpspectral.data.parquet import pairs_of
 from dpspectral.data.split import load_split
 from dpspectral.data.store import Store
 from dpspectral.data.tables import DataError, read_catalogue
-from dpspectral.deploy.flower.policy import Policy, PolicyError
-from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
-from dpspectral.deploy.zeromq.config import Config, ConfigError
+from dpspectral.deploy.flower.envelope import NAME, Envelope, answer_of
+from dpspectral.deploy.flower.policy import Policy
+from dpspectral.deploy.settings import SettingsError
+from dpspectral.deploy.zeromq.config import Config
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
 from dpspectral.privacy.release import Release
@@ -142,12 +143,12 @@ def asked(content: bytes) -> None:
 
 
 def policy(content: bytes) -> None:
-    with contextlib.suppress(PolicyError):
+    with contextlib.suppress(SettingsError):
         Policy.read(_file(content, "policy.toml"))
 
 
 def peer_config(content: bytes) -> None:
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(SettingsError):
         Config.read(_file(content, "peer.toml"))
 
 

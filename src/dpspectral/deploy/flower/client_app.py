@@ -1,4 +1,4 @@
-"""The Flower ClientApp of a party: `dpspectral.deploy.flower.client:app`.
+"""The Flower ClientApp of a party: `dpspectral.deploy.flower.client_app:app`.
 
 A SuperNode is started with `--node-config 'policy="/path/to/policy.toml"'`. Flower starts the app anew for each
 message; what the protocol has to remember lies in the node's state, what must never happen twice on the party's disk:
@@ -18,9 +18,10 @@ from flwr.clientapp import ClientApp
 
 from dpspectral.data import datasets, reading
 from dpspectral.data.tables import Table
-from dpspectral.deploy.flower.policy import NotAllowedError, Policy, PolicyError, configured_unit
-from dpspectral.deploy.flower.record import NAME, Envelope, reply
-from dpspectral.deploy.flower.simulate import settings
+from dpspectral.deploy.flower.envelope import NAME, Envelope, reply
+from dpspectral.deploy.flower.policy import NotAllowedError, Policy
+from dpspectral.deploy.flower.run_config import configured_unit, party_ledger, run_settings
+from dpspectral.deploy.settings import SettingsError
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
@@ -117,16 +118,16 @@ class _Absent(Party):
 
 def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, Answered]:
     if "partition-id" not in context.node_config:
-        raise PolicyError("this node has no policy: start it with --node-config 'policy=\"FILE\"'")
+        raise SettingsError("this node has no policy: start it with --node-config 'policy=\"FILE\"'")
     part, parts = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
-    run = settings(dict(context.run_config))
+    run = run_settings(dict(context.run_config))
     folder = Path(str(run["folder"]))
     answered = Answered(folder / f"party-{part}.rounds")
     if asked.stage != "masked":
         return _Absent(), answered
     table = _table(str(run["data"]), str(run["items"]), **reading.options(run, mark="-"))
     rows = table.matrix[row_parts(table.matrix.shape[0], parts)[part]]
-    ledger = Ledger.open(folder / f"party-{part}.ledger", Budget(float(run["epsilon"]), float(run["delta"])))
+    ledger = Ledger.open(party_ledger(folder, part), Budget(float(run["epsilon"]), float(run["delta"])))
     noise = _seeded(run.get("not-private-seed"), number, asked.party)
     return Party(rows, configured_unit(run), ledger=ledger, noise=noise), answered
 
