@@ -35,8 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.secure_sum import memory
-from dpspectral.protocols.secure_sum.messages import Setup
-from dpspectral.protocols.secure_sum.neighbours import choose_graph
+from dpspectral.protocols.secure_sum.setup import Setup, choose_graph
 
 try:
     from flwr.app import Context, Message, MessageType, RecordDict
@@ -50,10 +49,10 @@ try:
     from flwr.serverapp import Grid, ServerApp
     from flwr.simulation import run_simulation
 
-    from dpspectral.deploy.flower import client as engine
-    from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
-    from dpspectral.deploy.flower.record import NAME, Envelope
-    from dpspectral.deploy.flower.simulate import CONFIG, settings
+    from dpspectral.deploy.flower import client_app as engine
+    from dpspectral.deploy.flower.envelope import NAME, Envelope
+    from dpspectral.deploy.flower.flower_network import FlowerNetwork, wait_for_nodes
+    from dpspectral.deploy.flower.run_config import CONFIG, run_settings
 except ImportError as error:
     raise SystemExit(f"this benchmark needs Flower with its simulation, written against flwr 1.41: {error}") from None
 
@@ -79,7 +78,7 @@ def integers_of(part: int, rows: int, columns: int) -> Integers:
 
 
 def own_integers(context: Context) -> Integers:
-    run = settings({})
+    run = run_settings({})
     return integers_of(int(context.node_config["partition-id"]), int(run["rows"]), int(run["columns"]))
 
 
@@ -100,7 +99,7 @@ class Fixed:
 
 
 def fixed_holder(asked: Envelope, context: Context, number: int) -> tuple[Fixed, memory.Answered]:
-    folder = Path(str(settings({})["folder"])) / f"party-{context.node_config['partition-id']}.rounds"
+    folder = Path(str(run_settings({})["folder"])) / f"party-{context.node_config['partition-id']}.rounds"
     return Fixed(context), memory.Answered(folder)
 
 

@@ -27,9 +27,8 @@ from importlib.metadata import version
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Setup
-from dpspectral.protocols.secure_sum.neighbours import choose_graph
+from dpspectral.protocols.secure_sum.network import MASKED, LocalNetwork
+from dpspectral.protocols.secure_sum.setup import Setup, choose_graph
 
 try:
     from flwr.common import bytes_to_ndarray, ndarray_to_bytes
@@ -114,8 +113,8 @@ def ours(vectors: Sequence[NDArray[np.int64]], drops: int) -> Round:
     def mark() -> None:
         marks.append((time.process_time(), network.traffic.server.seconds))
 
-    def progress(stage: str, fraction: float) -> None:
-        if stage == "masked" and fraction == 1:
+    def progress(fraction: float) -> None:
+        if fraction == MASKED:
             mark()
 
     holders = [Fixed(vector) for vector in vectors]

@@ -18,7 +18,7 @@ from dpspectral.cli import main
 from dpspectral.privacy import noise as noise_module
 from dpspectral.privacy.budget import epsilon_from_mu
 from dpspectral.privacy.units import PatternUnit, TableRounding
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import Product
 
 BUDGET = Budget(17, 1e-5)  # μ = 3: the most telling for a number of games

@@ -11,9 +11,10 @@ pytest.importorskip("flwr", reason="needs the extra dpspectral[flower]")
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PowerOptions, SecureSum, decompose
-from dpspectral.deploy.flower import client, server
-from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
-from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
+from dpspectral.deploy.flower import client_app as client
+from dpspectral.deploy.flower import server_app as server
+from dpspectral.deploy.flower.envelope import NAME, Envelope, answer_of
+from dpspectral.deploy.flower.flower_network import FlowerNetwork, wait_for_nodes
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, table
@@ -21,8 +22,9 @@ from dpspectral.protocols.common.encoding import entries as records
 from dpspectral.protocols.common.question import Question, decode
 from dpspectral.protocols.secure_sum import memory, shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK
-from dpspectral.protocols.secure_sum.messages import Frame, Kind, Setup
+from dpspectral.protocols.secure_sum.messages import Frame, Kind
 from dpspectral.protocols.secure_sum.server import Wave
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import Popularity
 
 PARTIES, ITEMS, SEED = 5, 80, 3
@@ -259,11 +261,11 @@ def test_old_states_of_all_nodes_do_not_open_both_secrets_of_a_party(folder, mon
             opened.setdefault(share[0], {})[party + 1] = share[1:]
     threshold = network.setup.graph.threshold
     found = {kind: shamir.opened(dict(list(shares.items())[:threshold])) for kind, shares in opened.items()}
-    assert keys.digest(found[SELF_MASK]) == network.server._commitment(4, 0)
+    assert keys.digest(found[SELF_MASK]) == network.server.keys[4].commitments[0]
     if len(marked) > 1:
         assert MASK_KEY not in found
     else:
-        assert keys.public_key(found[MASK_KEY]) == network.server._mask_key(4, 0)
+        assert keys.public_key(found[MASK_KEY]) == network.server.keys[4].mask_keys[0]
 
 
 def test_damaged_or_misplaced_messages_leave_no_marker(folder):

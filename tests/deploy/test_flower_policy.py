@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from dpspectral import BoundedRows, Budget, Interaction, Ledger, User
-from dpspectral.deploy.flower.policy import NotAllowedError, Policy, PolicyError
+from dpspectral.deploy.flower.policy import NotAllowedError, Policy
+from dpspectral.deploy.settings import SettingsError
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import Popularity, Product
 
 TEXT = """
@@ -48,9 +49,12 @@ def test_a_policy_gives_a_party_with_rows_and_ledger(file):
     ("old", "new", "message"),
     [
         ('data = "rows.csv"\n', "", "data is missing"),
-        ("epsilon = 2.0\n", "", "epsilon is missing"),
+        ('data = "rows.csv"', "data = 3", 'data must be text in quotes, data = "...", got 3'),
+        ("[allow]", "[alow]", "does not know alow; did you mean allow"),
+        ("epsilon = 2.0\n", "", r"\[allow\] epsilon is missing"),
+        ("columns = 6", "columns = 6\nnot_private_seed = 0.5", "not_private_seed must be a whole number"),
         ("epsilon = 2.0", "epsilon = -1", "epsilon must be"),
-        ("floor = 5", "flor = 5", "does not know flor"),
+        ("floor = 5", "flor = 5", r"\[allow\] does not know flor; did you mean floor"),
         ('items = "items.txt"', 'items = "items.txt"\ntable = 1', "does not know table"),
         ("floor = 5", "floor = ", "policy.toml"),
         ('"interaction"', '"everybody"', "unit must be"),
@@ -61,7 +65,7 @@ def test_a_policy_gives_a_party_with_rows_and_ledger(file):
 def test_wrong_policies_say_what_is_wrong(file, old, new, message):
     assert old in TEXT
     file.write_text(TEXT.replace(old, new))
-    with pytest.raises(PolicyError, match=message):
+    with pytest.raises(SettingsError, match=message):
         Policy.read(file)
 
 
@@ -77,7 +81,7 @@ def test_units_by_name(file):
 
 
 def test_a_missing_ledger_and_unknown_items_are_said(file):
-    with pytest.raises(PolicyError, match="dpspectral ledger create"):
+    with pytest.raises(SettingsError, match="dpspectral ledger create"):
         Policy.read(file).party()
     Ledger.create(file.parent / "party.ledger", Budget(3, 1e-6))
     (file.parent / "rows.csv").write_text("user,item\n1,a\n1,zebra\n")

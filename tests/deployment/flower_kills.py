@@ -22,7 +22,7 @@ from flower_tls import BUDGET, ITEMS, RANK, UNIT, Seeded, app, deployed, party_f
 
 from dpspectral import PowerOptions, SecureSum, decompose
 from dpspectral.data.synthetic import tastes
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 
 PARTIES = 6
 CLIENT = '''"""Our ClientApp, with a node that dies on demand."""
@@ -31,8 +31,8 @@ import signal
 
 from flwr.clientapp import ClientApp
 
-from dpspectral.deploy.flower import client
-from dpspectral.deploy.flower.record import Envelope
+from dpspectral.deploy.flower import client_app as client
+from dpspectral.deploy.flower.envelope import Envelope
 
 app = ClientApp()
 
@@ -91,7 +91,7 @@ def main() -> None:
             place = app(folder, PARTIES, out=str(out), patience=90.0, stage=stage, victims=victims)
             (place / "dying.py").write_text(CLIENT)
             config = (place / "pyproject.toml").read_text()
-            config = config.replace("dpspectral.deploy.flower.client:app", "dying:app")
+            config = config.replace("dpspectral.deploy.flower.client_app:app", "dying:app")
             (place / "pyproject.toml").write_text(config)
             start = time.perf_counter()
             text = network.flwr("run", str(place), "test", "--stream", check=False)

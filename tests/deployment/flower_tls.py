@@ -186,7 +186,7 @@ def app(folder: Path, parties: int, **more: object) -> Path:
         '[project]\nname = "basis"\nversion = "1.0.0"\ndescription = "a private basis"\nlicense = "Apache-2.0"\n'
         'dependencies = []\n[tool.hatch.build.targets.wheel]\npackages = ["."]\n'
         '[tool.flwr.app]\npublisher = "dpspectral"\n[tool.flwr.app.components]\n'
-        'serverapp = "dpspectral.deploy.flower.server:app"\nclientapp = "dpspectral.deploy.flower.client:app"\n'
+        'serverapp = "dpspectral.deploy.flower.server_app:app"\nclientapp = "dpspectral.deploy.flower.client_app:app"\n'
         f"[tool.flwr.app.config]\n{lines}\n"
     )
     return place

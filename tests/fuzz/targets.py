@@ -37,9 +37,10 @@ from dpspectral.data.parquet import pairs_of
 from dpspectral.data.split import load_split
 from dpspectral.data.store import Store
 from dpspectral.data.tables import DataError, read_catalogue
-from dpspectral.deploy.flower.policy import Policy, PolicyError
-from dpspectral.deploy.flower.record import NAME, Envelope, answer_of
-from dpspectral.deploy.zeromq.config import Config, ConfigError
+from dpspectral.deploy.flower.envelope import NAME, Envelope, answer_of
+from dpspectral.deploy.flower.policy import Policy
+from dpspectral.deploy.settings import SettingsError
+from dpspectral.deploy.zeromq.config import Config
 from dpspectral.privacy.entries import Release
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
@@ -53,9 +54,8 @@ from dpspectral.protocols.peers.peers import from_bytes
 from dpspectral.protocols.peers.value import State, Value
 from dpspectral.protocols.secure_sum import messages
 from dpspectral.protocols.secure_sum.client import Client
-from dpspectral.protocols.secure_sum.memory import dump as dump_memory
-from dpspectral.protocols.secure_sum.memory import load as load_memory
-from dpspectral.protocols.secure_sum.messages import Kind, Setup
+from dpspectral.protocols.secure_sum.messages import Kind
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import Popularity, Product
 from dpspectral.reports.basis_page import of_file
 
@@ -117,9 +117,9 @@ def message(content: bytes) -> None:
     for kind in Kind:
         for size in (None, 8):
             with contextlib.suppress(RefusedError):
-                messages.decode(content, kind, bytes(16), 0, size)
+                messages.decode(content, bytes(16), size).expect(kind, 0)
     for read in (
-        messages.peek, lambda body: encoding.entries(body, 4), lambda body: encoding.members_and_rest(body, 5),
+        lambda body: encoding.entries(body, 4), lambda body: encoding.members_and_rest(body, 5),
         lambda body: encoding.members(body, 5),
     ):  # fmt: skip
         with contextlib.suppress(RefusedError):
@@ -143,18 +143,18 @@ def asked(content: bytes) -> None:
 
 
 def policy(content: bytes) -> None:
-    with contextlib.suppress(PolicyError):
+    with contextlib.suppress(SettingsError):
         Policy.read(_file(content, "policy.toml"))
 
 
 def peer_config(content: bytes) -> None:
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(SettingsError):
         Config.read(_file(content, "peer.toml"))
 
 
 def memory(content: bytes) -> None:
     with contextlib.suppress(RefusedError):
-        load_memory(content, SETUP, 0, _HOLDER)
+        Client.load(content, SETUP, 0, _HOLDER)
 
 
 def flower_record(content: bytes) -> None:
@@ -355,7 +355,7 @@ TARGETS: dict[str, tuple[Target, list[bytes]]] = {
         ],
     ),
     "agreed arrays": (arrays, [_saved(lambda out: np.save(out, np.eye(2)))]),
-    "party's memory": (memory, [dump_memory(Client(SETUP, 0, _HOLDER))]),
+    "party's memory": (memory, [Client(SETUP, 0, _HOLDER).dump()]),
     "flower records": (flower_record, _flower_records()),
     "journal": (
         journal,

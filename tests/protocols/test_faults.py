@@ -23,12 +23,12 @@ from dpspectral import Interaction
 from dpspectral.protocols.common import keys
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, entries, table
 from dpspectral.protocols.common.party import Party
-from dpspectral.protocols.secure_sum import shamir
+from dpspectral.protocols.secure_sum import sealing, shamir
 from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, Client
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Frame, Kind, Setup
-from dpspectral.protocols.secure_sum.neighbours import _ring, choose_committee, choose_graph
+from dpspectral.protocols.secure_sum.messages import Frame, Kind
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 from dpspectral.protocols.secure_sum.server import Server, Wave
+from dpspectral.protocols.secure_sum.setup import Setup, _ring, choose_committee, choose_graph
 
 SIZE, BITS = 3, 21
 SETTING_UP, SUMMING = ("keys", "shares", "delivery"), ("masked", "confirm", "unmask")
@@ -210,7 +210,7 @@ def state(machine):
 
 def client_state(client):
     """Without that of its holder."""
-    return pickle.dumps({name: value for name, value in vars(client).items() if name != "_holder"})
+    return pickle.dumps({name: value for name, value in vars(client).items() if name != "holder"})
 
 
 # Parties that drop out
@@ -231,7 +231,7 @@ def subsets(s, d):
 
 
 def holders_of(network):
-    return [client._holder for client in network.clients]
+    return [client.holder for client in network.clients]
 
 
 def sum_over(network, expected):
@@ -401,7 +401,7 @@ def misdirected(room, stage, party, content, to_server):
 def mislisted(room, stage, party, content, to_server):
     """Whole frames whose tables are out of order or name other parties than they should."""
     setup = room.setup
-    bundle = 2 * setup.rounds * shamir.SHARE_BYTES + keys.SEAL_BYTES
+    bundle = 2 * setup.rounds * shamir.SHARE_BYTES + sealing.SEAL_BYTES
     sizes = {
         Kind.SHARES: bundle, Kind.DELIVERY: bundle, Kind.CONFIRMED: keys.SIGNATURE_BYTES,
         Kind.UNMASK: 1 + shamir.SHARE_BYTES,
@@ -621,7 +621,9 @@ def test_shares_for_another_party_or_of_another_setup_stop_the_receiver():
     room.wave("keys", Wave((0, 1, 2, 3), lambda _: b""))
     room.wave("shares", room.advance())
     wave = room.advance()
-    rows = [entries(body_of(wave.message(party))[1:], 2 * 2 * shamir.SHARE_BYTES + keys.SEAL_BYTES) for party in (0, 1)]
+    rows = [
+        entries(body_of(wave.message(party))[1:], 2 * 2 * shamir.SHARE_BYTES + sealing.SEAL_BYTES) for party in (0, 1)
+    ]
     swapped = {1: rows[0][1], 2: rows[1][2], 3: rows[0][3]}
     with pytest.raises(AbortedError, match="shares of party 2"):
         room.clients[0].receive(with_body(wave.message(0), room.list(range(4)) + table(swapped)))
@@ -765,10 +767,10 @@ def test_party_that_does_not_want_to_answer_is_one_that_drops_out():
     """Its own error comes out of its client, which has not changed and can answer the next question."""
     holders = [Choosy(0), *map(Holder, range(1, 5))]
     room = Room(5, 1, 1, holders=copy.deepcopy(holders)).start()
-    messages, before = room.until("masked"), {**vars(room.clients[0])}
+    messages, before = room.until("masked"), client_state(room.clients[0])
     with pytest.raises(PermissionError):
         room.clients[0].receive(messages[0])
-    assert vars(room.clients[0]) == before
+    assert client_state(room.clients[0]) == before
     assert right(room.sum(), room.holders)
     assert room.charges == [1] * 5
 
@@ -855,7 +857,7 @@ def told(room, clients, survivors, hear=None, liars=()):
             if signature and other in survivors[party] and (hear is None or hear(party, other))
         }
         for liar in committee.intersection(liars) & survivors[party]:
-            heard[liar] = keys.signature(room.clients[liar]._pen, clients[party]._view)
+            heard[liar] = keys.signature(room.clients[liar].memory.pen, clients[party].memory.view)
         answer = reply(clients[party], room.frame(Kind.CONFIRMED, party, table(heard)))
         if answer is not None:
             given[party] = entries(body_of(answer), 1 + shamir.SHARE_BYTES)
@@ -885,7 +887,7 @@ def test_nobody_is_called_alive_and_dropped_far_enough_to_open_both_of_its_secre
     """
     room = Room(s, c, d).start()
     colluding, honest = range(s - c, s), range(1, s - c)
-    secrets = room.clients[0]._secrets[0]  # forgotten with the answer
+    secrets = room.clients[0].memory.secrets[0]  # forgotten with the answer
     asked(room)
     t, everybody, opened = room.setup.graph.threshold, room.everybody, []
     for alive in range(len(honest) + 1):
@@ -897,7 +899,7 @@ def test_nobody_is_called_alive_and_dropped_far_enough_to_open_both_of_its_secre
             shares[kind] = {party + 1: given[party][0][1:] for party in side if party in given and party != 0}
             assert all(given[party][0][0] == kind for party in given if party != 0)
             for party in colluding:
-                both = room.clients[party]._held[0][0]
+                both = room.clients[party].memory.held[0][0]
                 start = shamir.SHARE_BYTES * (kind == SELF_MASK)
                 shares[kind][party + 1] = both[start : start + shamir.SHARE_BYTES]
         assert min(len(found) for found in shares.values()) < t
@@ -995,10 +997,10 @@ def test_round_without_keys_or_of_the_past_is_refused():
 
 def stops(room, client, message, match):
     """The client stops, gives nothing, takes nothing back, and stays stopped."""
-    holder = copy.deepcopy(client._holder)
+    holder = copy.deepcopy(client.holder)
     with pytest.raises(AbortedError, match=match):
         client.receive(message)
-    assert (client._holder.released, client._holder.withdrawn) == (holder.released, holder.withdrawn)
+    assert (client.holder.released, client.holder.withdrawn) == (holder.released, holder.withdrawn)
     before = state(client)
     for again in (message, room.frame(Kind.ASK, client.party, room.list(room.everybody) + QUESTION, 1)):
         with pytest.raises(RefusedError, match="has stopped"):
@@ -1044,7 +1046,7 @@ def test_too_few_parties_stop_the_client(s, c, d):
         few = range(size)
         room = copy.deepcopy(ready)
         wave, client = room.advance(), room.clients[0]
-        found = entries(body_of(wave.message(0))[1:], 2 * 2 * shamir.SHARE_BYTES + keys.SEAL_BYTES)
+        found = entries(body_of(wave.message(0))[1:], 2 * 2 * shamir.SHARE_BYTES + sealing.SEAL_BYTES)
         fewer = copy.deepcopy(client)
         body = room.list(few) + table({party: found[party] for party in few if party in found})
         stops(room, fewer, room.frame(Kind.DELIVERY, 0, body), "parties are left")
@@ -1079,7 +1081,7 @@ def test_too_few_or_wrong_signatures_stop_the_client():
             few = room.frame(Kind.CONFIRMED, 0, table({other: found[other] for other in names}))
             stops(room, room.clients[0], few, f"only {size} signatures confirm the round, {threshold} must")
     for other, signature in found.items():
-        pen, view = ready.clients[other]._pen, ready.clients[other]._view
+        pen, view = ready.clients[other].memory.pen, ready.clients[other].memory.view
         for wrong in (
             bytes(64), signature[:-1] + bytes([signature[-1] ^ 1]), found[(other + 1) % 6],
             keys.signature(pen, view[:-1]), keys.signature(pen, ready.list(ready.everybody)),
@@ -1107,7 +1109,7 @@ def test_signatures_of_parties_that_left_or_are_not_in_the_committee_are_refused
         if client.party in survivors:
             client.receive(room.frame(Kind.SURVIVORS, client.party, room.list(survivors)))
     client = room.clients[inside[0]]
-    found = {party: keys.signature(room.clients[party]._pen, client._view) for party in (*inside, outside)}
+    found = {party: keys.signature(room.clients[party].memory.pen, client.memory.view) for party in (*inside, outside)}
     right_ones = {party: found[party] for party in inside[:-1]}
     before = state(client)
     for stranger in (inside[-1], outside):
@@ -1129,7 +1131,7 @@ def test_confirmations_of_another_round_stop_the_client():
 def test_share_of_one_secret_only_leaves_a_client():
     """Of those that stayed the self-mask's, of the one that left the mask key's, each for this round only."""
     room = Room(6, 1, 1).start()
-    held = [client._held[0] for client in room.clients]
+    held = [client.memory.held[0] for client in room.clients]
     given = told(room, asked(room), dict.fromkeys(range(6), room.everybody - {5}))
     assert sorted(given) == [0, 1, 2, 3, 4]
     for party, found in given.items():
@@ -1169,7 +1171,7 @@ class Seam(Room):
         clients = copy.deepcopy({p: self.clients[p] for p in self.everybody - set(self.liars)})
         views = {party: self.lists[side[party] ^ (party in self.gone[side[party]])] for party in clients}
         given = told(self, clients, views, lambda one, other: views[one] == views[other], self.liars)
-        assert all(len(clients[party]._holder.released) == (party in given) for party in clients)
+        assert all(len(clients[party].holder.released) == (party in given) for party in clients)
         return {views[party] for party in given}, given
 
     def opened(self, given, gone):
@@ -1187,7 +1189,7 @@ class Seam(Room):
         }
         for liar in self.liars:
             shares[liar] = {}
-            for owner, both in self.clients[liar]._held[0].items():
+            for owner, both in self.clients[liar].memory.held[0].items():
                 start = shamir.SHARE_BYTES * (kinds[owner] == SELF_MASK)
                 shares[liar][owner] = bytes([kinds[owner]]) + both[start : start + shamir.SHARE_BYTES]
         server._shares, server._complete = shares, True
@@ -1315,7 +1317,7 @@ def test_party_that_does_not_release_its_answer_stops_and_gives_no_share():
     room = Room(6, 1, 1, holders=[Unwilling(0), *map(Holder, range(1, 6))]).start()
     messages = room.until("unmask")
     stops(room, room.clients[0], messages[0], "not with my help")
-    assert room.clients[0]._held == room.clients[0]._secrets == {}
+    assert room.clients[0].memory.held == room.clients[0].memory.secrets == {}
     for party in range(1, 6):
         room.server.receive(room.clients[party].receive(messages[party]))
     assert room.advance() is None
@@ -1501,7 +1503,7 @@ def test_no_text_shows_a_secret():
     assert not any(shown(secret, text) for secret in hidden)
     numbers = set(re.findall(r"-?\d+", text))
     assert not any(str(value) in numbers for holder in room.holders for value in holder.integers if abs(value) > 999)
-    assert shown(room.clients[0]._envelope, f"{room.clients[0]._envelope!r}")
+    assert shown(room.clients[0].memory.envelope, f"{room.clients[0].memory.envelope!r}")
 
 
 def test_party_shows_neither_data_nor_the_number_of_its_rows():

@@ -13,10 +13,9 @@ import pytest
 
 from dpspectral.protocols.common import keys
 from dpspectral.protocols.common.encoding import AbortedError, entries
-from dpspectral.protocols.secure_sum import shamir
-from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, _between, _seal_key, bundle_bytes
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.memory import dump
+from dpspectral.protocols.secure_sum import sealing, shamir
+from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 
 S, D, ROUNDS = 5, 1, 3
 BODY, DIGEST = 30, 16
@@ -47,7 +46,7 @@ class Recorded:
         self.secrets = {
             (party, r, kind): getattr(own, name)
             for party, client in enumerate(self.network.clients)
-            for r, own in client._secrets.items()
+            for r, own in client.memory.secrets.items()
             for kind, name in ((MASK_KEY, "mask_key"), (SELF_MASK, "self_mask"))
         }
         self.network.start()
@@ -67,7 +66,7 @@ class Recorded:
     def shares(self):
         """{(owner, round, kind): {place: share}} of all that can be found in the parties and on the wire now."""
         found = {}
-        dumps = [dump(client) for client in self.network.clients]
+        dumps = [client.dump() for client in self.network.clients]
         for party, content in enumerate(dumps):
             for r, held in json.loads(content)["held"].items():
                 for owner, both in held.items():
@@ -76,12 +75,12 @@ class Recorded:
         publics = {party: body[: keys.KEY_BYTES] for party, body in self.bodies("keys").items()}
         context = self.network.setup.fingerprint
         for sender, body in self.bodies("shares").items():
-            for receiver, sealed in entries(body, bundle_bytes(self.network.setup)).items():
+            for receiver, sealed in entries(body, sealing.bundle_bytes(self.network.setup)).items():
                 for guess in guesses:
                     agreed = keys.agreed(guess, [publics[sender], publics[receiver]], context)
-                    for key in (guess, *(_seal_key(one, sender, receiver) for one in agreed)):
+                    for key in (guess, *(sealing.seal_keys(one, sender, receiver)[0] for one in agreed)):
                         try:
-                            content = keys.unseal(key, sealed, _between(context, sender, receiver))
+                            content = sealing.unseal(key, sealed, self.network.setup, sender, receiver)
                         except ValueError:
                             continue
                         for r in range(ROUNDS):
@@ -101,7 +100,7 @@ class Recorded:
 
     def openable(self, r):
         """Which secrets of a round can be opened, or lie about."""
-        t, everything = self.network.setup.graph.threshold, "".join(dump(c).decode() for c in self.network.clients)
+        t, everything = self.network.setup.graph.threshold, "".join(c.dump().decode() for c in self.network.clients)
         opened = {name for name, secret in self.secrets.items() if secret.hex() in everything}
         for name, pieces in self.shares().items():
             if len(pieces) >= t:
@@ -119,7 +118,7 @@ def test_before_a_round_all_of_it_is_there_and_afterwards_only_what_was_opened()
         assert run.openable(r) == EVERYTHING  # so that there is something to forget
         run.sum()
         assert run.openable(r) == {(party, SELF_MASK) for party in range(S)}  # as the server has it
-    assert not any(client._held or client._secrets for client in run.network.clients)
+    assert not any(client.memory.held or client.memory.secrets for client in run.network.clients)
 
 
 def test_of_a_party_that_dropped_out_the_self_mask_is_gone():

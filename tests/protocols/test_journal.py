@@ -15,7 +15,7 @@ from dpspectral import (
     decompose,
 )
 from dpspectral.protocols.common.journal import Journal
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 
 BUDGET, UNIT = Budget(5, 1e-6), Interaction()
 
@@ -57,7 +57,7 @@ def test_a_second_start_goes_on_and_pays_only_for_what_is_new(ratings, tmp_path)
     assert [len(party.ledger.entries) for party in parties] == [5] * 4  # count, popularity, roots, two iterations
     assert len(lasting.entries) == len(result.ledger.entries) == len(source.opened) == 5
     assert lasting.epsilon() == pytest.approx(5) == parties[0].ledger.epsilon()
-    assert source._network.server.rounds_left == 8 - 3
+    assert source.network.server.rounds_left == 8 - 3
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "run.json").write_text((tmp_path / "a" / "run.json").read_text())
     whole, _ = run(holders(ratings, quiet), tmp_path / "b", LocalNetwork)

@@ -13,8 +13,9 @@ from scipy.stats import chi2
 
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.encoding import bitmap
-from dpspectral.protocols.secure_sum.client import asked_view, purpose
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum import masks
+from dpspectral.protocols.secure_sum.masks import asked_view, purpose
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 
 
 class Fixed:
@@ -41,7 +42,7 @@ class Known:
         self.agreed, self.derived = keys.agreed, keys.derived
         monkeypatch.setattr(keys, "agreed", self.pair_key)
         monkeypatch.setattr(keys, "derived", self.self_key)
-        monkeypatch.setattr(ring, "add_mask", self.add)
+        monkeypatch.setattr(masks, "add_mask", self.add)
 
     def pair_key(self, private, publics, purpose):
         if purpose.startswith(b"pair"):
@@ -82,7 +83,7 @@ def test_every_view_of_a_tiny_ring_is_equally_likely(monkeypatch, inputs, other,
             modulus = 1 << bits
             network = LocalNetwork(holders, rounds=modulus**3)
             for number, choice in enumerate(itertools.product(range(modulus), repeat=3)):
-                own = [network.clients[party]._secrets[number] for party in (1, 2)]
+                own = [network.clients[party].memory.secrets[number] for party in (1, 2)]
                 pair = frozenset(keys.public_key(secrets.mask_key) for secrets in own)
                 known.values = {own[0].self_mask: choice[0], own[1].self_mask: choice[1], pair: choice[2]}
                 sent, total = masked(network, holders)
@@ -112,13 +113,13 @@ def test_real_masks_are_uniform_and_independent():
         return message
 
     network = LocalNetwork(holders, rounds=1, tamper=tamper)
-    selves = [network.clients[party]._secrets[0].self_mask for party in range(5)]
+    selves = [network.clients[party].memory.secrets[0].self_mask for party in range(5)]
     assert not network.sum(b"", size, bits).integers.any()
     used = purpose(b"self", asked_view(network.setup, 0, bitmap(range(5), 5)))
     opened = []
     for party in range(5):
         vector = sent[party].astype(np.uint32)
-        ring.add_mask(vector, keys.derived(selves[party], used), -1)
+        masks.add_mask(vector, keys.derived(selves[party], used), -1)
         opened.append(vector.astype(np.int64) % 8)
     assert not (sum(opened) % 8).any()
     vectors = [*sent.values(), *opened]
@@ -147,7 +148,7 @@ def test_rounds_have_masks_of_their_own():
         return message
 
     network._tamper = tamper
-    secrets = [(own.mask_key, own.self_mask) for own in network.clients[1]._secrets.values()]
+    secrets = [(own.mask_key, own.self_mask) for own in network.clients[1].memory.secrets.values()]
     assert len({secret for pair in secrets for secret in pair}) == 6
     for _ in range(3):
         assert np.array_equal(network.sum(b"", size, bits).integers, 4 * np.arange(size))

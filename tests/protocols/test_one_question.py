@@ -11,10 +11,10 @@ from scipy.stats import chi2
 
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.encoding import bitmap, entries, table
-from dpspectral.protocols.secure_sum import client as module
+from dpspectral.protocols.secure_sum import masks as module
 from dpspectral.protocols.secure_sum import shamir
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
 from dpspectral.protocols.secure_sum.messages import Frame, Kind
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 
 S, D, SIZE, BITS, VICTIM, LEAVING = 7, 1, 20_000, 16, 2, 5
 BODY, DIGEST = 30, 16
@@ -72,12 +72,12 @@ class Lying:
         found = self.secrets()
         assert set(found) == set(range(S))
         for party, view in self.views.items():
-            assert keys.digest(found[party]) == self.server._commitment(party, 0)
-            ring.add_mask(self.total, keys.derived(found[party], module.purpose(b"self", view)), -1)
+            assert keys.digest(found[party]) == self.server.keys[party].commitments[0]
+            module.add_mask(self.total, keys.derived(found[party], module.purpose(b"self", view)), -1)
             for other in self.gone & self.rosters[party]:
                 purpose = module.purpose(b"pair", view)
-                (key,) = keys.agreed(found[other], [self.server._mask_key(party, 0)], purpose)
-                ring.add_mask(self.total, key, -1 if party < other else 1)
+                (key,) = keys.agreed(found[other], [self.server.keys[party].mask_keys[0]], purpose)
+                module.add_mask(self.total, key, -1 if party < other else 1)
         return ring.decoded(self.total, BITS)
 
 
@@ -112,7 +112,7 @@ def test_the_same_server_reads_answers_whose_masks_do_not_know_the_question(what
     monkeypatch.setattr(module, "purpose", lambda use, _view: use)
     server, found = attack(what, gone)
     who = {VICTIM} if what == "question" else set(server.views)
-    assert np.array_equal(found, sum(server.clients[party]._holder.numbers for party in who))
+    assert np.array_equal(found, sum(server.clients[party].holder.numbers for party in who))
 
 
 def test_one_question_for_all_is_opened_with_and_without_drop_outs():
@@ -121,5 +121,5 @@ def test_one_question_for_all_is_opened_with_and_without_drop_outs():
     for gone in (frozenset(), frozenset({LEAVING})):
         server = Lying()
         server.ask(dict.fromkeys(range(S), b"X"), dict.fromkeys(range(S), everybody), gone)
-        exact = sum(server.clients[party]._holder.numbers for party in everybody - gone)
+        exact = sum(server.clients[party].holder.numbers for party in everybody - gone)
         assert np.array_equal(server.opened(), exact)

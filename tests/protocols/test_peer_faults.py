@@ -1158,13 +1158,13 @@ def test_a_block_with_parts_that_are_there_already_is_not_counted():
         asked, blocks = room.asked, {}
 
         def vector(body):
-            return ring.unpacked(body[1:], asked.size, asked.bits)
+            return ring.unpacked(body[1:], asked.terms.size, asked.terms.bits)
 
         def fault(time, sender, to, frame):
             if frame.kind is Kind.BLOCK and sender not in blocks:
                 blocks[sender] = bytes(frame.body)
                 if sender == 4:
-                    both = ring.packed(vector(blocks[1]) + vector(blocks[4]), asked.bits)
+                    both = ring.packed(vector(blocks[1]) + vector(blocks[4]), asked.terms.bits)
                     room.later(0.002, room.tell, 4, 0, Kind.BLOCK, frame.instance, 0, bitmap({1, 4}, 5) + both)
                     return LOST
             return 0.0

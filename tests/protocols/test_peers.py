@@ -126,7 +126,10 @@ def test_every_message_with_data_holds_own_and_shared_noise(ratings, make):
     def tamper(_time, sender, _receiver, frame):
         if frame.kind is Kind.BLOCK:
             ids, rest = members_and_rest(frame.body, 8)
-            blocks[sender] = ids, ring.decoded(ring.unpacked(rest, question.size, question.bits), question.bits)
+            blocks[sender] = (
+                ids,
+                ring.decoded(ring.unpacked(rest, question.terms.size, question.terms.bits), question.terms.bits),
+            )
         return 0.0
 
     build, made = network(tamper)
@@ -138,12 +141,15 @@ def test_every_message_with_data_holds_own_and_shared_noise(ratings, make):
     for ids, numbers in blocks.values():
         exact = sum(query.evaluate(parties[one]._data).reshape(-1) for one in ids)
         cut = sum((u in ids) != (v in ids) for u, v in setup.graph.edges)  # edges whose noise does not cancel inside
-        variance = len(ids) * question.share_deviation**2 + cut * setup.edge_deviation(question) ** 2
-        wide = 1 << question.bits  # what goes round is harmless, so compare on the circle
+        variance = len(ids) * question.terms.share_deviation**2 + cut * setup.edge_deviation(question) ** 2
+        wide = 1 << question.terms.bits  # what goes round is harmless, so compare on the circle
         noise = ((numbers - exact + wide // 2) % wide - wide // 2) / factors
         if 12 * math.sqrt(variance) < wide:
             assert abs(float(noise.std()) / math.sqrt(variance) - 1) < 6.5 / math.sqrt(2 * noise.size)
-    assert any(12 * setup.edge_deviation(question) * 2 < 1 << question.bits for _ in blocks) or question.bits > 20
+    assert (
+        any(12 * setup.edge_deviation(question) * 2 < 1 << question.terms.bits for _ in blocks)
+        or question.terms.bits > 20
+    )
 
 
 def test_both_ends_of_an_edge_draw_the_same_noise_for_one_sum_only():
@@ -336,7 +342,7 @@ def test_the_noise_that_is_drawn_is_what_the_accountant_reckoned_with(s, degree,
     question = Question(
         "x", Product(UNIT, Iterate(np.eye(30)), noise_shares=setup.noise_shares), 0.7, BUDGET, setup, 500
     )
-    own, shared, sigma = question.share_deviation, setup.edge_deviation(question), question.release.sigma
+    own, shared, sigma = question.terms.share_deviation, setup.edge_deviation(question), question.terms.release.sigma
     rng = np.random.default_rng(0)
     honest = s - collusion - drops
     for _ in range(20):

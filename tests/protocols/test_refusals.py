@@ -14,8 +14,8 @@ from dpspectral.linalg.operators import BinaryGram, RowGram
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import ROW_BITS
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.network import LocalNetwork
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 
 N, BUDGET = 6, Budget(50, 1e-6)
@@ -36,7 +36,7 @@ def answer(rows, unit, asked):
     """Its integers without noise, and what it has charged."""
     party = Party(rows, unit, ledger=Ledger(BUDGET), noise=QUIET)
     vector, bits, _ = party.answer(asked.encode(), SETUP)
-    assert bits == asked.bits
+    assert bits == asked.terms.bits
     assert len(party.ledger.entries) == 1
     return vector.reshape(asked.query.shape)
 
@@ -81,7 +81,7 @@ def test_neighbours_around_the_limit_of_64_bits_both_answer(unit, loss):
     for count in (1, limit - 1, limit, limit + 1, 40 * limit):
         found = answer(rows_of(count, unit), unit, asked)
         wanted = exact(count, unit, query)
-        ring = 1 << asked.bits
+        ring = 1 << asked.terms.bits
         assert [[int(x) % ring for x in row] for row in found] == [[x % ring for x in row] for row in wanted]
     assert abs(wanted[0][0]) > 1 << 64  # so that something did wrap
 
@@ -90,12 +90,12 @@ def test_more_rows_than_declared_wrap_in_a_narrow_ring():
     """32 bits are enough to compute in, whatever number of rows there is."""
     unit, count = Interaction(1), 400_000
     asked = question(product(unit, 1e-6))
-    assert 20 < asked.bits <= 32
+    assert 20 < asked.terms.bits <= 32
     wanted = exact(count, unit, asked.query)
     assert wanted[0][0] > 1 << 33
     found = answer(rows_of(count, unit), unit, asked)
-    assert [[int(x) % 2**asked.bits for x in row] for row in found] == [
-        [x % 2**asked.bits for x in row] for row in wanted
+    assert [[int(x) % 2**asked.terms.bits for x in row] for row in found] == [
+        [x % 2**asked.terms.bits for x in row] for row in wanted
     ]
 
 
@@ -163,11 +163,11 @@ def test_in_a_run_the_sum_is_that_of_all_whoever_is_empty_or_has_too_many():
     parties = [Party(rows_of(count, unit), unit, ledger=Ledger(BUDGET), noise=QUIET) for count in counts]
     network = LocalNetwork(parties, rounds=1)
     asked = Question("sum", query, 3.0, BUDGET, network.setup, 1)
-    found = network.sum(asked.encode(), asked.size, asked.bits)
+    found = network.sum(asked.encode(), asked.terms.size, asked.terms.bits)
     assert network.reasons == {}
     assert found.survivors == frozenset(range(4))
     wanted = np.array(exact(sum(counts), unit, query), dtype=object).reshape(-1)
-    assert [int(x) % 2**asked.bits for x in found.integers] == [x % 2**asked.bits for x in wanted]
+    assert [int(x) % 2**asked.terms.bits for x in found.integers] == [x % 2**asked.terms.bits for x in wanted]
 
 
 def test_a_store_without_users_answers_like_any_other(tmp_path):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpspectral.protocols.common import ring
+from dpspectral.protocols.secure_sum import masks
 
 
 @given(bits=st.integers(2, 62), seed=st.integers(0, 10**6), count=st.integers(1, 70))
@@ -56,9 +57,9 @@ def test_masks_are_the_key_stream_and_cancel(bits, rng):
     key, size = bytes(range(32)), 100_003
     values = rng.integers(-1000, 1000, size=size)
     target = ring.encoded(values, bits)
-    ring.add_mask(target, key, 1)
+    masks.add_mask(target, key, 1)
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(size * target.itemsize))
     mask = np.frombuffer(stream, dtype=target.dtype.newbyteorder("<"))
     assert np.array_equal(target, ring.encoded(values, bits) + mask)
-    ring.add_mask(target, key, -1)
+    masks.add_mask(target, key, -1)
     assert np.array_equal(ring.decoded(target, bits), values)

@@ -29,7 +29,6 @@ from dpspectral.protocols.common.encoding import members_and_rest
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers import edges
-from dpspectral.protocols.peers.local_peers import LocalPeers
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peers import Peers
@@ -176,7 +175,7 @@ class Server(_Sum):
         question = self.question(source, X)
         answer = source.answer(X, self.budget.mu, Ledger(self.budget), "product")
         rest = answer.integers.reshape(-1) - np.concatenate(known.drawn)
-        unknown = question.share_deviation * math.sqrt(self.parties - 1)
+        unknown = question.terms.share_deviation * math.sqrt(self.parties - 1)
         return ratio(question.query, rest, _sums(question.query, worlds), unknown)
 
 
@@ -189,37 +188,33 @@ class Neighbour(_Sum):
     name = "peers"
 
     def attack(self, worlds: Worlds, parties: list[Party], X: Iterate) -> float:
-        networks: list[LocalPeers] = []
-        blocks: dict[frozenset[int], NDArray[Any]] = {}
+        source = Peers(parties, PeerGraph.regular(self.parties, self.parties - 1, 0), collusion=1, rounds=1)
+        question, setup, blocks = self.question(source, X), source.setup, {}
         instance = 0
-
-        def tapped(*arguments: Any, **options: Any) -> LocalPeers:
-            networks.append(LocalPeers(*arguments, **options, tamper=listen))
-            return networks[0]
 
         def listen(_: float, sender: int, to: int, frame: Frame) -> float:
             nonlocal instance
             if frame.kind is Kind.BLOCK:
                 ids, rest = members_and_rest(frame.body, self.parties)
                 instance = frame.instance
-                blocks[frozenset(ids)] = ring.unpacked(rest, question.size, question.bits)
+                blocks[frozenset(ids)] = ring.unpacked(rest, question.terms.size, question.terms.bits)
             return 0.0
 
-        graph = PeerGraph.regular(self.parties, self.parties - 1, 0)
-        source = Peers(parties, graph, collusion=1, rounds=1, network=tapped)
-        question = self.question(source, X)
-        total = ring.encoded(source.answer(X, self.budget.mu, Ledger(self.budget), "product").integers, question.bits)
+        source.network.tamper = listen
+        total = ring.encoded(
+            source.answer(X, self.budget.mu, Ledger(self.budget), "product").integers, question.terms.bits
+        )
         sent = {peer: vector for ids, vector in blocks.items() if len(ids) == 1 for peer in ids}
         (root,) = set(range(self.parties)) - set(sent)  # what it has is what the others do not
         sent[root] = total - sum(sent.values(), np.zeros_like(total))
-        attacker, edge = networks[0].peers[0], source.setup.edge_deviation(question)
+        attacker, edge = source.network.peers[0], setup.edge_deviation(question)
         noisy = []
         for peer in range(1, self.parties):
-            shared = np.zeros(question.size, dtype=np.int64)
+            shared = np.zeros(question.terms.size, dtype=np.int64)
             edges.add_edge_noise(shared, question.query, attacker.edge_seed(peer, instance), edge, peer, 0)
-            noisy.append(ring.decoded(sent[peer], question.bits) - shared)
-        covariance = edge**2 * graph.laplacian(range(1, self.parties))
-        covariance[np.diag_indices_from(covariance)] += question.share_deviation**2
+            noisy.append(ring.decoded(sent[peer], question.terms.bits) - shared)
+        covariance = edge**2 * setup.graph.laplacian(range(1, self.parties))
+        covariance[np.diag_indices_from(covariance)] += question.terms.share_deviation**2
         parts = [np.array_split(world, self.parties)[1:] for world in worlds]
         means = np.array([[question.query.evaluate(part).reshape(-1) for part in own] for own in parts], dtype=float)
         weights = np.linalg.solve(covariance, means[1] - means[0])

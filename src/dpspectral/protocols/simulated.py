@@ -24,7 +24,7 @@ from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import Bytes, KeyedNoise, Noise, NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.question import Shares
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.setup import Setup
 from dpspectral.release.answer import Answer, charged, released
 from dpspectral.release.queries import Product, Query
 from dpspectral.release.source import Curator, in_twentieths, restarted

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpspectral.protocols.common import ring
 from dpspectral.protocols.common.question import Shares
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
+from dpspectral.protocols.secure_sum.network import LocalNetwork
 from dpspectral.studies.cells import Cells
 
 PARTIES = (16, 64, 256, 1024)

@@ -20,44 +20,28 @@ not_private_seed = 7            # reproducible noise: for tests only
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpspectral.core import checks
 from dpspectral.data import datasets, reading
+from dpspectral.deploy import settings
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import Unit, unit_by_name
+from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
 from dpspectral.release.queries import Product
 
-_TOP = {"data", "items", "ledger", "allow", *reading.OPTIONS}
-_ALLOW = {
-    "unit", "floor", "weighting", "neighbours", "row_norm", "epsilon", "delta", "parties", "collusion", "releases",
-    "columns", "not_private_seed",
-}  # fmt: skip
-
-
-class PolicyError(ValueError):
-    """The policy file is wrong."""
+_NEEDED = ("data", "items", "ledger", "allow")
+_KNOWN = (*_NEEDED, *reading.OPTIONS)
+_ALLOW = (*settings.UNIT, "epsilon", "delta", "parties", "collusion", "releases", "columns", "not_private_seed")
 
 
 class NotAllowedError(ValueError):
     """A run is outside of the policy. The text names the field, says nothing about data, and is told to the server."""
-
-
-def configured_unit(run: Mapping[str, Any]) -> Unit:
-    """The unit that a run's settings name."""
-    floor, norm = run.get("floor"), run.get("row-norm")
-    return unit_by_name(
-        str(run["unit"]), None if floor is None else int(floor), str(run.get("weighting", "sqrt")),
-        str(run.get("neighbours", "add-remove")), None if norm is None else float(norm),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,33 +63,20 @@ class Policy:
 
     @classmethod
     def read(cls, file: Path) -> Policy:
-        try:
-            found = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise PolicyError(f"policy {file}: {error}") from error
-        allow = found.get("allow", {})
-        if not isinstance(allow, dict):
-            raise PolicyError(f"policy {file}: [allow] must be a table")
-        for names, given, where in ((_TOP, found, ""), (_ALLOW, allow, "[allow] ")):
-            if unknown := sorted(set(given) - names):
-                raise PolicyError(f"policy {file}: {where}does not know {', '.join(unknown)}")
-        try:
-            unit = unit_by_name(
-                allow["unit"], allow.get("floor"), allow.get("weighting", "sqrt"),
-                allow.get("neighbours", "add-remove"), allow.get("row_norm"),
-            )  # fmt: skip
-            return cls(
-                file.resolve().parent, str(found["data"]), str(found["items"]), str(found["ledger"]), unit,
-                Budget(allow["epsilon"], allow["delta"]), checks.integer("parties", allow.get("parties", 3), low=3),
-                checks.integer("collusion", allow.get("collusion", 1), low=1),
-                checks.integer("releases", allow.get("releases", 8), low=1),
-                checks.integer("columns", allow.get("columns", 4096), low=1), reading.options(found),
-                allow.get("not_private_seed"),
-            )  # fmt: skip
-        except KeyError as error:
-            raise PolicyError(f"policy {file}: {error.args[0]} is missing") from error
-        except (ValueError, TypeError) as error:
-            raise PolicyError(f"policy {file}: {error}") from error
+        return settings.read(file, cls._checked)
+
+    @classmethod
+    def _checked(cls, folder: Path, given: dict[str, Any]) -> Policy:
+        settings.table(given, _KNOWN, _NEEDED)
+        allow = settings.table(given["allow"], _ALLOW, ("unit", "epsilon", "delta"), "[allow] ")
+        data, items, ledger = (settings.text(given, name) for name in ("data", "items", "ledger"))
+        return cls(
+            folder, data, items, ledger, settings.unit(allow), Budget(allow["epsilon"], allow["delta"]),
+            checks.integer("parties", allow.get("parties", 3), low=3),
+            checks.integer("collusion", allow.get("collusion", 1), low=1),
+            checks.integer("releases", allow.get("releases", 8), low=1),
+            checks.integer("columns", allow.get("columns", 4096), low=1), reading.options(given), settings.seed(allow),
+        )  # fmt: skip
 
     @property
     def items_file(self) -> Path:
@@ -119,7 +90,8 @@ class Policy:
         """The party with its rows and its ledger."""
         rows = datasets.load_rows(self.folder / self.data, str(self.items_file), **self.reading)
         if not self.ledger_file.exists():
-            raise PolicyError(f"there is no ledger {self.ledger_file}: dpspectral ledger create {self.ledger_file} ...")
+            words = f"there is no ledger {self.ledger_file}: dpspectral ledger create {self.ledger_file} ..."
+            raise settings.SettingsError(words)
         return PolicyParty(rows, self, Ledger.open(self.ledger_file), noise)
 
 

@@ -8,23 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dpspectral.deploy.flower.run_config import CONFIG, party_ledger
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
-
-CONFIG = "DPSPECTRAL_FLOWER_CONFIG"  # a file with the run's settings, for nodes that a simulation starts
-
-
-def settings(given: dict[str, Any]) -> dict[str, Any]:
-    """The run's own settings, or those of the simulation this process belongs to."""
-    if given or CONFIG not in os.environ:
-        return given
-    found: dict[str, Any] = json.loads(Path(os.environ[CONFIG]).read_text())
-    return found
-
-
-def party_ledger(folder: Path, part: int) -> Path:
-    """Where a simulated party keeps its ledger."""
-    return folder / f"party-{part}.ledger"
 
 
 def simulate(config: dict[str, Any], folder: Path) -> None:
@@ -33,8 +19,8 @@ def simulate(config: dict[str, Any], folder: Path) -> None:
         from flwr.simulation import run_simulation
     except ImportError as error:
         raise RuntimeError("--engine flower needs Flower: pip install 'dpspectral[flower]'") from error
-    from dpspectral.deploy.flower.client import app as client_app
-    from dpspectral.deploy.flower.server import app as server_app
+    from dpspectral.deploy.flower.client_app import app as client_app
+    from dpspectral.deploy.flower.server_app import app as server_app
 
     total = Budget(float(config["epsilon"]), float(config["delta"]))
     for part in range(int(config["parties"])):  # here and not by a node: what opens a ledger never makes one

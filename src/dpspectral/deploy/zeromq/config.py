@@ -33,43 +33,29 @@ key = "..."                     # public
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
-import tomllib
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpspectral.core import checks
 from dpspectral.data import reading
+from dpspectral.deploy import settings
 from dpspectral.deploy.zeromq.transport import Address, check_public
 from dpspectral.methods.catalogue import PrivateCatalogue, catalogue_by_name
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.units import Unit, unit_by_name
+from dpspectral.privacy.units import Unit
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peer_setup import PeerSetup
 from dpspectral.protocols.peers.peers import DEGREE
 
-_TOP = {"name", "data", "items", "ledger", "key", "out", "listen", "run", "peers", "not_private_seed"}
 _NEEDED = ("name", "data", "items", "ledger", "key", "out", "run", "peers")
-_RUN = {
-    "unit", "floor", "row_norm", "weighting", "neighbours", "binarize", "rank", "epsilon", "delta", "users",
-    "collusion", "drop_tolerance", "degree", "seed", "patience", "limit", "method", "catalogue", "iterations",
-    "oversampling", "rounds", "retries", *reading.OPTIONS,
-}  # fmt: skip
-
-_PEER = {"name", "address", "key"}
-
-
-def meant(word: str, names: Collection[str]) -> str:
-    """Which of the names a wrong one may have been meant to be."""
-    close = difflib.get_close_matches(word, names, 1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-class ConfigError(ValueError):
-    """The file is wrong."""
+_KNOWN = (*_NEEDED, "listen", "not_private_seed")
+_RUN = (
+    *settings.UNIT, "binarize", "rank", "epsilon", "delta", "users", "collusion", "drop_tolerance", "degree", "seed",
+    "patience", "limit", "method", "catalogue", "iterations", "oversampling", "rounds", "retries", *reading.OPTIONS,
+)  # fmt: skip
+_PEER = ("name", "address", "key")
 
 
 @dataclass(frozen=True)
@@ -97,41 +83,26 @@ class Config:
 
     @classmethod
     def read(cls, file: Path) -> Config:
-        try:
-            found = tomllib.loads(file.read_text())
-        except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ConfigError(f"{file}: {error}") from error
-        try:
-            return cls._checked(file.resolve().parent, found)
-        except KeyError as error:
-            raise ConfigError(f"{file}: {error.args[0]} is missing") from error
-        except (ValueError, TypeError) as error:
-            raise ConfigError(f"{file}: {error}") from error
+        return settings.read(file, cls._checked)
 
     @classmethod
-    def _checked(cls, folder: Path, found: dict[str, Any]) -> Config:
-        for name in _NEEDED:
-            _ = found[name]
-        run, peers = found["run"], found["peers"]
-        if not isinstance(run, dict) or not isinstance(peers, list):
-            raise TypeError("[run] must be a table and [[peers]] a list of tables")
-        tables = [(_TOP, found, ""), (_RUN, run, "[run] "), *((_PEER, one, "[[peers]] ") for one in peers)]
-        for names, given, where in tables:
-            if unknown := sorted(set(given) - names):
-                raise ValueError(f"{where}does not know {', '.join(unknown)}{meant(unknown[0], names)}")
-        known = tuple(
-            Address(str(one["name"]), str(one["address"]), check_public(str(one["name"]), str(one["key"])))
-            for one in peers
-        )
-        for what in ("name", "address", "key"):
-            if len({getattr(one, what) for one in known}) < len(known):
+    def _checked(cls, folder: Path, given: dict[str, Any]) -> Config:
+        settings.table(given, _KNOWN, _NEEDED)
+        run = settings.table(given["run"], _RUN, ("unit", "rank", "epsilon", "delta", "users"), "[run] ")
+        if not isinstance(given["peers"], list):
+            raise TypeError(f"[[peers]] must be a list of tables, got {given['peers']!r}")
+        peers = []
+        for one in given["peers"]:
+            settings.table(one, _PEER, _PEER, "[[peers]] ")
+            name, address, key = (settings.text(one, field, "[[peers]] ") for field in _PEER)
+            peers.append(Address(name, address, check_public(name, key)))
+        for what in _PEER:
+            if len({getattr(one, what) for one in peers}) < len(peers):
                 raise ValueError(f"[[peers]] two peers have the same {what}")
-        if found["name"] not in {one.name for one in known}:
-            raise ValueError(f"name={found['name']!r} is none of [[peers]]")
-        unit = unit_by_name(
-            run["unit"], run.get("floor"), run.get("weighting", "sqrt"), run.get("neighbours", "add-remove"),
-            run.get("row_norm"), run.get("binarize", False),
-        )  # fmt: skip
+        own = settings.text(given, "name")
+        if own not in {one.name for one in peers}:
+            raise ValueError(f"name={own!r} is none of [[peers]]")
+        unit = settings.unit(run)
         checks.integer("rank", run["rank"], low=1)
         checks.integer("users", run["users"], low=1)
         checks.choice("method", run.get("method", "auto"), ("auto", "dense", "power"))
@@ -143,18 +114,18 @@ class Config:
         patience, limit = checks.real("patience", run.get("patience", 10.0), low=0), run.get("limit", 600.0)
         if not 0 < patience < checks.real("limit", limit, low=0):
             raise ValueError("patience must be shorter than limit")
-        graph = PeerGraph.regular(len(known), run.get("degree", DEGREE), run.get("seed", 0))
+        graph = PeerGraph.regular(len(peers), run.get("degree", DEGREE), run.get("seed", 0))
         # Whoever wrote the seed may know who colludes, so the worst case counts.
         setup = PeerSetup(
             dataclasses.replace(graph, drawn=False), run.get("collusion", 1), run.get("drop_tolerance", 0),
             run.get("rounds", (run.get("iterations") or 3) + 4), run.get("retries", 0),
         )  # fmt: skip
-        places = {name: folder / str(found[name]) for name in ("data", "items", "ledger", "key", "out")}
+        places = {name: folder / settings.text(given, name) for name in ("data", "items", "ledger", "key", "out")}
         return cls(
-            folder, str(found["name"]), **places, run=run, peers=known, reading=reading.options(run), unit=unit,
-            budget=Budget(run["epsilon"], run["delta"]), setup=setup, catalogue=catalogue_by_name(catalogue),
-            patience=float(patience), limit=float(limit),
-            listen=found.get("listen"), seed=found.get("not_private_seed"),
+            folder, own, **places, run=run, peers=tuple(peers),
+            reading=reading.options(run), unit=unit, budget=Budget(run["epsilon"], run["delta"]), setup=setup,
+            catalogue=catalogue_by_name(catalogue), patience=float(patience), limit=float(limit),
+            listen=settings.text(given, "listen") if "listen" in given else None, seed=settings.seed(given),
         )  # fmt: skip
 
     @property

@@ -21,6 +21,7 @@ from dpspectral.privacy.ledger import Account, Ledger, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import PatternUnit
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.common.parties import Holdings
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.peer import Peer
@@ -57,8 +58,8 @@ class OnePeer(PeerSums):
 
     def __init__(self, peer: Peer, party: Party, users: int, background: Background) -> None:
         self._peer, self._background = peer, background
+        self._begin(Holdings(party.unit, party.n, None, party.noise.private), users)
         self._begin_peers(peer.setup)
-        self._begin(peer.setup, party.unit, party.n, users, None, party.noise.private)
 
     @property
     def public_seed(self) -> int:

@@ -27,10 +27,10 @@ def bitmap(members: Iterable[int], parties: int) -> bytes:
 def members(bits: bytes | memoryview, parties: int) -> frozenset[int]:
     if len(bits) != _bitmap_bytes(parties):
         raise RefusedError("a list of parties of the wrong size")
-    found = frozenset(party for party in range(8 * len(bits)) if bits[party // 8] >> party % 8 & 1)
-    if found and max(found) >= parties:
+    listed = frozenset(party for party in range(8 * len(bits)) if bits[party // 8] >> party % 8 & 1)
+    if listed and max(listed) >= parties:
         raise RefusedError("a list of parties that do not exist")
-    return found
+    return listed
 
 
 def members_and_rest(body: bytes | memoryview, parties: int) -> tuple[frozenset[int], bytes | memoryview]:
@@ -48,12 +48,17 @@ def entries(body: bytes | memoryview, size: int) -> dict[int, bytes]:
     """The inverse of `table`: increasing parties, entries of this size."""
     if len(body) % (4 + size):
         raise RefusedError("a table of the wrong size")
-    found: dict[int, bytes] = {}
+    rows: dict[int, bytes] = {}
     last = -1
     for start in range(0, len(body), 4 + size):
         party = int.from_bytes(body[start : start + 4], "big")
         if party <= last:
             raise RefusedError("a table whose parties are not in order")
-        found[party] = bytes(body[start + 4 : start + 4 + size])
+        rows[party] = bytes(body[start + 4 : start + 4 + size])
         last = party
-    return found
+    return rows
+
+
+def pieces(content: bytes | memoryview, size: int) -> list[bytes]:
+    """Parts of one size, in order."""
+    return [bytes(content[at : at + size]) for at in range(0, len(content), size)]

@@ -52,8 +52,9 @@ class Journal:
         """Of the run, for a ledger: the same after a crash."""
         return f"journal-{self.seed():08x}"
 
-    def charge(self, release: Release) -> None:
-        """Before a new sum is opened."""
+    def charge(self, release: Release, run: Account) -> None:
+        """Before a new sum is opened: the run's own ledger, and the lasting one."""
+        run.charge(release)
         if self.ledger is not None:
             self.ledger.charge(release)
 

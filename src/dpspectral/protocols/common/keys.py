@@ -1,22 +1,20 @@
-"""The cryptography between parties: key agreement, envelopes, signatures. All primitives are `cryptography`'s."""
+"""The cryptography between parties: key agreement, signatures. All primitives are `cryptography`'s."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
 
-from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from dpspectral.core.digest import digest as digest
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
-SEAL_BYTES = 28  # what sealing adds: nonce and tag
 
 
 def new_secret() -> bytes:
@@ -48,18 +46,6 @@ def usable(publics: Iterable[bytes]) -> bool:
 
 def derived(secret: bytes, purpose: bytes) -> bytes:
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"dpspectral secure sum 1: " + purpose).derive(secret)
-
-
-def seal(key: bytes, content: bytes, context: bytes) -> bytes:
-    nonce = os.urandom(12)
-    return nonce + AESGCM(key).encrypt(nonce, content, context)
-
-
-def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    try:
-        return AESGCM(key).decrypt(sealed[:12], sealed[12:], context)
-    except InvalidTag:
-        raise ValueError("a sealed message was damaged, or is not for this place") from None
 
 
 def signing_key(private: bytes) -> bytes:

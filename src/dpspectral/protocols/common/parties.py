@@ -7,6 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +36,27 @@ class SumRecord:
     noise_std: float  # of the sum, all shares together, in real units
 
 
+class Holdings(NamedTuple):
+    """What several holders have together, as far as it may be told."""
+
+    unit: Unit
+    n: int
+    counted: int | None  # rows, where the parties know their number
+    private: bool  # whether all noise is
+
+
 class Parties(Source):
     """Parties that answer questions together. Subclasses say how (`_sum`)."""
 
-    def _begin(self, setup: Shares, unit: Unit, n: int, users: int | None, counted: int | None, private: bool) -> None:
-        self.unit, self.relation, self.n = unit, unit.relation, n
-        public = isinstance(unit, Interaction) or unit.neighbours == "replace"
+    setup: Shares
+    opened: list[SumRecord]
+
+    def _begin(self, parties: Sequence[Party] | Holdings, users: int | None) -> None:
+        """What is public about the data; `users` is how many there are at most, as declared."""
+        holdings = parties if isinstance(parties, Holdings) else holdings_of(parties, users)
+        self.unit, self.n, counted, self._private = holdings
+        self.relation = self.unit.relation
+        public = isinstance(self.unit, Interaction) or self.unit.neighbours == "replace"
         if users is None and not (public and counted is not None):
             raise ValueError(
                 "users is missing: under this unit the number of users is not public, so declare how many there are at "
@@ -48,11 +64,9 @@ class Parties(Source):
             )
         self.rows = counted if users is None else users
         self._most = self.rows  # what the ring is made wide enough for
-        self._declared, self._private = users is not None, private
-        self._shares = setup
-        self.noise_shares = setup.noise_shares
+        self._declared = users is not None
         self._columns: NDArray[np.int64] | None = None
-        self.opened: list[SumRecord] = []
+        self.opened = []
 
     @abstractmethod
     def _sum(
@@ -62,20 +76,21 @@ class Parties(Source):
 
     def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
         assert self._most is not None
-        question = Question(what, query, mu, ledger.budget, self._shares, self._most, self._columns)
-        entry = replace(question.release, private=self._private)
+        question = Question(what, query, mu, ledger.budget, self.setup, self._most, self._columns)
+        content, terms = question.encode(), question.terms
+        entry = replace(terms.release, private=self._private)
         ledger.require(entry.protects, entry.mu)
-        integers, survivors = self._sum(question, question.encode(), entry, ledger, progress)
-        sigma = question.share_deviation * math.sqrt(survivors)
-        self.opened.append(SumRecord(what, question.size, question.bits, survivors, sigma * query.scale))
+        integers, survivors = self._sum(question, content, entry, ledger, progress)
+        sigma = terms.share_deviation * math.sqrt(survivors)
+        self.opened.append(SumRecord(what, terms.size, terms.bits, survivors, sigma * query.scale))
         return Answer(integers.reshape(query.shape), query.scale, sigma)
 
     def count(self, mu: float, ledger: Account) -> int:
         """How many users have an item; from then on that (and a margin) is what the ring is made wide enough for."""
-        found = super().count(mu, ledger)
+        count = super().count(mu, ledger)
         assert self._most is not None
-        self._most = min(self._most, found + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
-        return found
+        self._most = min(self._most, count + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
+        return count
 
     def without_rows(self) -> Source:
         if not self._declared:
@@ -95,21 +110,23 @@ class Parties(Source):
         return part
 
 
-def same_kind(parties: Sequence[Party], users: int | None) -> tuple[Party, int | None]:
-    """The first of some parties that agree on everything, and how many rows they hold, where that may be told."""
+def holdings_of(parties: Sequence[Party], users: int | None) -> Holdings:
+    """What some parties hold together, if they agree on everything; at most `users`, where that was declared."""
     if not all(isinstance(party, Party) for party in parties):
         raise TypeError("parties must be Party(data, unit) objects")
     if len(parties) < 3:
         raise ValueError(f"a sum that hides its parts needs at least 3 parties, got {len(parties)}")
-    first = parties[0]
+    first, rows, told, private = parties[0], 0, True, True
     for number, party in enumerate(parties):
         if (party.unit, party.n) != (first.unit, first.n):
             raise ValueError(
                 f"party {number} has {party.n} columns and {party.unit!r}, party 0 has {first.n} and "
                 f"{first.unit!r}: all must agree on the catalogue and on who is protected"
             )
-    counted = sum(party.users for party in parties)
+        rows += party.users
+        told &= not party.users_private
+        private &= party.noise.private
     checks.optional_integer("users", users, low=1)
-    if users is not None and counted > users:
+    if users is not None and rows > users:
         raise ValueError(f"users={users} were declared, but the parties hold more rows")
-    return first, None if any(party.users_private for party in parties) else counted
+    return Holdings(first.unit, first.n, rows if told else None, private)

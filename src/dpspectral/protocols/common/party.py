@@ -13,6 +13,8 @@ learnt anything.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -54,32 +56,37 @@ class Party:
             raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
         self.unit, self.ledger = unit, ledger
         self.noise = chosen_noise(restarted(noise))
-        self._data = _enforced(data, unit)
-        self.n = int(self._data.shape[1])
+        shape: tuple[int, ...] = getattr(data, "shape", ())
+        if not isinstance(data, Rows) and len(shape) == 2 and shape[0] == 0 < shape[1]:
+            # A party may have no rows at all: whether it has one is what some units protect.
+            self._data: Any = sp.csr_array(shape) if sp.issparse(data) else np.zeros(shape)
+        else:
+            self._data = checked(data, unit)
+        self.users, self.n = map(int, self._data.shape)  # whether `users` may be told is the unit's business;
+        self.users_private = isinstance(self._data, Rows) and self._data.users_private  # not if it counts who occurs
         self._restricted: tuple[bytes, Any] = (b"", self._data)
 
     def __repr__(self) -> str:
         return f"Party({self.n} columns)"
 
-    @property
-    def users(self) -> int:
-        """How many rows there are; whether that may be told is the unit's business."""
-        return int(self._data.shape[0])
-
-    @property
-    def users_private(self) -> bool:
-        """Whether rows are just the users who occur in a list of pairs."""
-        return isinstance(self._data, Rows) and self._data.users_private
-
     def answer(self, question: bytes, setup: Shares) -> tuple[NDArray[np.int64], int, object]:
         """Its sum with its noise share, charged; the receipt is the number of the ledger's entry."""
         asked = decode(question, setup)
         self._agree(asked)
-        bits = asked.bits
-        charge = _Charge(self, asked)
-        rows = self._rows(asked.columns)
-        found = released(asked.query, rows, self.noise, asked.share_deviation, charge, threads=1, modulus=bits)
-        return found.integers.reshape(-1), bits, charge.receipt
+        terms, rows, receipts = asked.terms, self._rows(asked.columns), list[int]()
+        charge = self._charged(asked, receipts)
+        answer = released(asked.query, rows, self.noise, terms.share_deviation, charge, threads=1, modulus=terms.bits)
+        return answer.integers.reshape(-1), terms.bits, receipts[0]
+
+    @contextmanager
+    def _charged(self, asked: Question, receipts: list[int]) -> Iterator[None]:
+        """Charge for one answer; taken back where the answer cannot be computed."""
+        receipts.append(self.charge(asked, replace(asked.terms.release, private=self.noise.private)))
+        try:
+            yield
+        except BaseException:
+            self.withdraw(receipts[0])
+            raise
 
     def charge(self, asked: Question, release: Release) -> int:
         """Write it down before its answer exists; returns the receipt."""
@@ -120,33 +127,10 @@ class Party:
         return self._restricted[1]
 
 
-def _enforced(data: Any, unit: Unit) -> Any:
-    """The data, checked. A party may have no rows at all: whether it has one is what some units protect."""
-    shape: tuple[int, ...] = getattr(data, "shape", ())
-    if not isinstance(data, Rows) and len(shape) == 2 and shape[0] == 0 < shape[1]:
-        return sp.csr_array(shape) if sp.issparse(data) else np.zeros(shape)
-    return checked(data, unit)
-
-
-class _Charge:
-    """A party's own charge for one answer: taken back where the answer cannot be computed."""
-
-    def __init__(self, party: Party, asked: Question) -> None:
-        self._party, self._asked, self.receipt = party, asked, -1
-
-    def __enter__(self) -> None:
-        release = replace(self._asked.release, private=self._party.noise.private)
-        self.receipt = self._party.charge(self._asked, release)
-
-    def __exit__(self, failed: object, *_: object) -> None:
-        if failed is not None:
-            self._party.withdraw(self.receipt)
-
-
 def split(data: Any, unit: Unit, parties: int, noise: NotPrivate | None = None) -> list[Party]:
     """One matrix as the data of so many parties: contiguous parts of its rows, for simulations."""
-    found = unit.enforce(data)
-    rows = int(found.shape[0])
+    matrix = unit.enforce(data)
+    rows = int(matrix.shape[0])
     count = checks.integer("parties", parties, low=3)
     if rows < count:
         raise ValueError(f"parties={count} is more than there are rows, {rows}")
@@ -154,7 +138,7 @@ def split(data: Any, unit: Unit, parties: int, noise: NotPrivate | None = None) 
         [None] * count if noise is None else [NotPrivate(noise.seed * count + k, noise.scale) for k in range(count)]
     )
     parts = row_parts(rows, count)
-    return [Party(found[part], unit, noise=own) for part, own in zip(parts, noises, strict=True)]
+    return [Party(matrix[part], unit, noise=own) for part, own in zip(parts, noises, strict=True)]
 
 
 def row_parts(rows: int, count: int) -> list[slice]:

@@ -11,7 +11,7 @@ import math
 import struct
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ class Shares(Protocol):
 
     @property
     def noise_shares(self) -> int:
-        """Of the share lemma: what is left over of an share_term split."""
+        """H of the share lemma: the noise counts as the sum of so many shares."""
 
     @property
     def share_variance(self) -> float:
@@ -55,6 +55,15 @@ class Shares(Protocol):
     def __hash__(self) -> int: ...
 
 
+class Terms(NamedTuple):
+    """What everybody derives from a question and the setup."""
+
+    release: Release  # what a party writes into its ledger
+    share_deviation: float  # of each party's noise
+    size: int  # how many numbers,
+    bits: int  # and how wide the ring is
+
+
 @dataclass(frozen=True)
 class Question:
     """A query, what it may cost, and the public facts that noise and width are made of."""
@@ -68,22 +77,12 @@ class Question:
     columns: NDArray[np.int64] | None = None  # the items that count, if not all
 
     @cached_property
-    def release(self) -> Release:
-        """What a party writes into its ledger."""
-        return self.query.entry(self.what, self.mu)
-
-    @property
-    def share_deviation(self) -> float:
-        """Of the noise each party adds."""
-        return self.release.sigma * math.sqrt(self.setup.share_variance)
-
-    @cached_property
-    def bits(self) -> int:
-        return ring.width(self.query.largest(self.users), self.share_deviation, self.setup.parties)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.query.shape))
+    def terms(self) -> Terms:
+        """What follows from it. Not worked out before a party has agreed to the question: this may take long."""
+        release, size = self.query.entry(self.what, self.mu), math.prod(self.query.shape)
+        deviation = release.sigma * math.sqrt(self.setup.share_variance)
+        bits = ring.width(self.query.largest(self.users), deviation, self.setup.parties)
+        return Terms(release, deviation, size, bits)
 
     def encode(self) -> bytes:
         query = self.query
@@ -150,17 +149,17 @@ def _decode(content: bytes, setup: Shares) -> Question:
 
 
 def _arrays(described: Any, content: memoryview) -> dict[str, NDArray[Any]]:
-    found, start = {}, 0
+    arrays, start = {}, 0
     for name, kind, shape in described:
-        if kind not in ("<i4", "<i8") or name in found or not all(type(k) is int and k >= 0 for k in shape):
+        if kind not in ("<i4", "<i8") or name in arrays or not all(type(k) is int and k >= 0 for k in shape):
             raise ValueError("an array of an unknown kind")
         size = int(np.prod(shape, dtype=object)) * np.dtype(kind).itemsize
         if size > _MOST or start + size > len(content):
             raise ValueError("an array is cut off")
         array = np.frombuffer(content[start : start + size], dtype=kind).reshape(shape)
         array.setflags(write=False)
-        found[name] = array
+        arrays[name] = array
         start += size
     if start != len(content):
         raise ValueError("bytes are left over")
-    return found
+    return arrays

@@ -1,4 +1,4 @@
-"""Integers modulo 2^b: how wide, how masked, how packed.
+"""Integers modulo 2^b: how wide, how packed.
 
 The width comes from public facts, so that sums do not wrap around: a sum over the declared users plus all noise shares
 is below 2^(b−1) in size, unless a share is beyond 16 of its standard deviations (probability 10^−57) or there are more
@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpspectral.core.jit import jit
@@ -19,8 +18,6 @@ from dpspectral.core.jit import jit
 Words = NDArray[np.unsignedinteger]
 MOST_BITS = 62
 TAIL = 16.0  # standard deviations of one share
-_CHUNK = 1 << 16  # bytes of mask at a time, so that they stay in the cache
-_ZEROS = bytes(_CHUNK)
 
 
 def width(largest: float, deviation: float, parties: int) -> int:
@@ -51,23 +48,6 @@ def decoded(elements: Words, bits: int) -> NDArray[np.int64]:
     shift = np.int64(64 - bits)
     signed: NDArray[np.int64] = (elements.astype(np.uint64) << np.uint64(shift)).view(np.int64) >> shift
     return signed
-
-
-def add_mask(target: Words, key: bytes, sign: int) -> None:
-    """target += sign · the pseudo-random elements of a 256-bit key (AES-CTR; a key masks one vector only)."""
-    encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-    step = _CHUNK // target.itemsize
-    buffer = bytearray(_CHUNK + 15)
-    little = np.dtype(target.dtype).newbyteorder("<")
-    for start in range(0, target.size, step):
-        part = target[start : start + step]
-        count = part.size * target.itemsize
-        encryptor.update_into(memoryview(_ZEROS)[:count], buffer)
-        mask = np.frombuffer(buffer, dtype=little, count=part.size)
-        if sign > 0:
-            part += mask
-        else:
-            part -= mask
 
 
 def packed(elements: Words, bits: int) -> bytes:

@@ -75,7 +75,7 @@ class PeerSetup:
     def edge_deviation(self, question: Question) -> float:
         """s_Δ: at least √r·s_η, and a power of two, so that the last bit of a computed σ does not matter: both ends of
         an edge must draw the same noise."""
-        return 2.0 ** math.ceil(math.log2(question.share_deviation * math.sqrt(self.correlation.ratio)))
+        return 2.0 ** math.ceil(math.log2(question.terms.share_deviation * math.sqrt(self.correlation.ratio)))
 
     def tree(self, members: tuple[int, ...], root: int, turn: int = 0) -> dict[int, int]:
         """Each member's parent; the last few are remembered, because all ask for the same."""

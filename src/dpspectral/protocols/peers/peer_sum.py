@@ -47,7 +47,7 @@ class Sum(Decision):
 
     def __init__(self, peer: Peer, number: int, question: Question, content: bytes, attempt: int = 0) -> None:
         self.question, self.deviation = question, peer.setup.edge_deviation(question)
-        facts = struct.pack(">IId", question.bits, question.size, self.deviation)
+        facts = struct.pack(">IId", question.terms.bits, question.terms.size, self.deviation)
         super().__init__(peer, number, digest(content + facts))
         # Another attempt takes another tree: who left together with its parent may have another parent there.
         self._tree = self.setup.tree(self.members, self.members[0], attempt)
@@ -77,7 +77,7 @@ class Sum(Decision):
         receipt, done = None, False
         try:
             part, receipt = await self.peer.work(self._own_part)
-            self._vector = ring.encoded(part, self.question.bits)
+            self._vector = ring.encoded(part, self.question.terms.bits)
             self._block = frozenset({self.peer.me})
             await self._gather()
             if self.members[0] != self.peer.me:
@@ -110,8 +110,8 @@ class Sum(Decision):
 
     def _corrected(self, value: Value) -> NDArray[np.int64]:
         """The sum without the noise that peers shared with those who were left out."""
-        bits = self.question.bits
-        total = ring.decoded(ring.unpacked(self.results[value.result], self.question.size, bits), bits)
+        bits = self.question.terms.bits
+        total = ring.decoded(ring.unpacked(self.results[value.result], self.question.terms.size, bits), bits)
         for (shown_by, gone), (seed, _) in self._seeds.items():
             # What the one who is gone would have added.
             edges.add_edge_noise(total, self.question.query, seed, self.deviation, gone, shown_by)
@@ -162,7 +162,7 @@ class Sum(Decision):
         out = self.settled is not None and self.peer.me in self.settled[1].out
         if ballot == self.promised and not out:
             self.left = True  # it was charged when it was computed
-            body = bitmap(self._block, self.setup.parties) + ring.packed(self._vector, self.question.bits)
+            body = bitmap(self._block, self.setup.parties) + ring.packed(self._vector, self.question.terms.bits)
             self.send(to, Kind.BLOCK, ballot, body)
 
     def _on_block(self, sender: int, frame: Frame) -> None:
@@ -173,7 +173,7 @@ class Sum(Decision):
         ids, rest = members_and_rest(frame.body, self.setup.parties)
         if sender not in ids or not ids <= set(self.members) or (frame.ballot == 0 and ids & self._block):
             raise RefusedError("a block of others")
-        vector = ring.unpacked(rest, self.question.size, self.question.bits)
+        vector = ring.unpacked(rest, self.question.terms.size, self.question.terms.bits)
         self._seen |= ids
         self._pulled.discard(sender)
         if frame.ballot:
@@ -230,7 +230,7 @@ class Sum(Decision):
             return None
         assert self._vector is not None
         self.left |= self.peer.me not in out  # a digest of the sum says something about it
-        result = self.keep_result(ring.packed(self._vector, self.question.bits))
+        result = self.keep_result(ring.packed(self._vector, self.question.terms.bits))
         return Value(SUM, self.about, out, result)
 
     def _may_leave_out(self, out: Ids, states: dict[int, State]) -> bool:
@@ -357,7 +357,7 @@ class Sum(Decision):
         if self.complete:
             return
         attached, content = self.read_result(frame)
-        if len(content) != ring.packed_size(self.question.size, self.question.bits):
+        if len(content) != ring.packed_size(self.question.terms.size, self.question.terms.bits):
             raise RefusedError("a result of the wrong size")
         found = list(_SEED.iter_unpack(attached))
         if not all(self._genuine(*one) for one in found):

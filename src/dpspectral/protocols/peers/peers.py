@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpspectral.core.files import UNREADABLE
 from dpspectral.linalg.operators import Progress
 from dpspectral.privacy.ledger import Account, Release
-from dpspectral.protocols.common.parties import Parties, same_kind
+from dpspectral.protocols.common.parties import Parties
 from dpspectral.protocols.common.party import Party, split
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.accountant import colluding_neighbours, spectral
@@ -58,7 +58,7 @@ class PeerSums(Parties):
         }  # fmt: skip
 
     def _begin_peers(self, setup: PeerSetup) -> None:
-        self.setup = setup
+        self.setup, self.noise_shares = setup, setup.noise_shares
         self._asked = [0]  # sums so far; shared with restricted copies
         self.happened: list[SumCost] = []
 
@@ -125,14 +125,12 @@ class Peers(PeerSums):
         network: Callable[..., LocalPeers] = LocalPeers,
     ) -> None:
         parties = list(parties)
-        first, counted = same_kind(parties, users)
+        self._begin(parties, users)
         graph = PeerGraph.regular(len(parties), degree, secrets.randbits(63)) if graph is None else graph
         if graph.peers != len(parties):
             raise ValueError(f"the graph has {graph.peers} peers, but there are {len(parties)} parties")
         self._begin_peers(PeerSetup(graph, collusion, drop_tolerance, rounds, retries))
-        private = all(party.noise.private for party in parties)
-        self._begin(self.setup, first.unit, first.n, users, counted, private)
-        self._network = network(parties, self.setup, patience=patience, limit=limit)
+        self.network = network(parties, self.setup, patience=patience, limit=limit)
 
     @classmethod
     def split(cls, data: Any, unit: Any, parties: int, *, noise: Any = None, **options: Any) -> Self:
@@ -145,17 +143,17 @@ class Peers(PeerSums):
     @property
     def sent(self) -> list[Sent]:
         """Messages and bytes that each peer sent so far."""
-        return self._network.sent
+        return self.network.sent
 
     @property
     def gone(self) -> dict[int, str]:
         """Who takes no part any more, and why."""
-        return dict(self._network.gone)
+        return dict(self.network.gone)
 
     def _sum(
         self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
-        network, charged = self._network, ChargeOnce(entry, ledger)
+        network, charged = self.network, ChargeOnce(entry, ledger)
         network.start()
         self._asked[0] += 1
         answered = 0
@@ -179,9 +177,9 @@ class Peers(PeerSums):
         return total, count
 
     def agree(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        if not self._network.started:  # nothing was released yet: all have the same public start
+        if not self.network.started:  # nothing was released yet: all have the same public start
             return arrays
-        contents = self._network.each(lambda peer: peer.agree(as_bytes(arrays)))
+        contents = self.network.each(lambda peer: peer.agree(as_bytes(arrays)))
         assert len(set(contents.values())) == 1
         return from_bytes(next(iter(contents.values())))
 

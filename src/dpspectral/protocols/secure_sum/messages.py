@@ -8,20 +8,17 @@ refused. Frames do not authenticate their sender: that is the transport's part (
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
-from dpspectral.core import checks
 from dpspectral.protocols.common.encoding import RefusedError
-from dpspectral.protocols.common.keys import digest
-from dpspectral.protocols.secure_sum.neighbours import Committee, Graph, choose_committee, choose_graph
+from dpspectral.protocols.common.keys import KEY_BYTES, digest
+from dpspectral.protocols.secure_sum.setup import VERSION
 
-VERSION = 2  # 1: masks did not depend on the question
 _MAGIC = b"dpss"
 _HEADER = struct.Struct(">4sBB16sII")
 _DIGEST_BYTES = 16
 OVERHEAD = _HEADER.size + _DIGEST_BYTES
-RUN_BYTES = 16
 
 
 class Kind(IntEnum):
@@ -37,55 +34,8 @@ class Kind(IntEnum):
     UNMASK = 10  # party → server: one share of each neighbour
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What everybody knows before the first message. All that follows is bound to it."""
-
-    run: bytes
-    parties: int
-    collusion: int
-    drop_tolerance: int
-    rounds: int  # keys are made for this many sums, retries included
-    seed: bytes  # orders the ring
-
-    def __post_init__(self) -> None:
-        if len(self.run) != RUN_BYTES or len(self.seed) != 32:
-            raise ValueError("run and seed must have 16 and 32 bytes")
-        checks.integer("rounds", self.rounds, low=1, high=10_000)
-        _ = self.graph
-
-    @property
-    def graph(self) -> Graph:
-        return choose_graph(self.parties, self.collusion, self.drop_tolerance)
-
-    @property
-    def committee(self) -> Committee:
-        return choose_committee(self.parties, self.collusion, self.drop_tolerance)
-
-    @property
-    def fewest(self) -> int:
-        """Below this many survivors there is no sum."""
-        return self.parties - self.drop_tolerance
-
-    @property
-    def noise_shares(self) -> int:
-        """So many shares of noise nobody but their owners knows, whatever happens within the tolerances."""
-        return self.parties - self.collusion - self.drop_tolerance
-
-    @property
-    def share_variance(self) -> float:
-        """Any `noise_shares` of them together have the release's σ²."""
-        return 1 / self.noise_shares
-
-    @property
-    def fingerprint(self) -> bytes:
-        numbers = struct.pack(">IIII", self.parties, self.collusion, self.drop_tolerance, self.rounds)
-        return digest(bytes([VERSION]) + self.run + numbers + self.seed)
-
-
-@dataclass(frozen=True)
-class Frame:
-    kind: Kind
+class Frame(NamedTuple):
+    kind: int
     run: bytes
     party: int
     round: int
@@ -96,22 +46,21 @@ class Frame:
         content = b"".join((header, self.body))
         return content + digest(content)[:_DIGEST_BYTES]
 
+    def expect(self, kind: Kind, round_: int) -> None:
+        """Raise if this is not the time for it."""
+        if self.kind != kind:
+            raise RefusedError(f"a message of kind {self.kind} where {kind.name} was expected")
+        if self.round != round_:
+            raise RefusedError(f"a message of round {self.round} in round {round_}")
 
-def peek(content: bytes) -> tuple[int, int]:
-    """Kind and round that a frame claims, before anything is checked; −1 where it is too short for one."""
-    if len(content) < _HEADER.size:
-        return -1, -1
-    _, _, kind, _, _, number = _HEADER.unpack_from(content)
-    return kind, number
 
-
-def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int | None = None) -> Frame:
-    """The frame, if it is of this kind, run and round (and body size)."""
+def decode(content: bytes, run: bytes, body_size: int | None = None) -> Frame:
+    """The frame, if it is whole, of this run (and of this size)."""
     if not isinstance(content, bytes) or len(content) < OVERHEAD:
         raise RefusedError("not a message: too short")
     if body_size is not None and len(content) != OVERHEAD + body_size:
         raise RefusedError(f"a message of {len(content)} bytes where {OVERHEAD + body_size} were expected")
-    magic, version, number, its_run, party, its_round = _HEADER.unpack_from(content)
+    magic, version, kind, its_run, party, round_ = _HEADER.unpack_from(content)
     if magic != _MAGIC:
         raise RefusedError("not a message of the secure sum")
     if version != VERSION:
@@ -121,8 +70,28 @@ def decode(content: bytes, kind: Kind, run: bytes, round_: int, body_size: int |
         raise RefusedError("a damaged message")
     if its_run != run:
         raise RefusedError("a message of another run")
-    if number != kind:
-        raise RefusedError(f"a message of kind {number} where {kind.name} was expected")
-    if its_round != round_:
-        raise RefusedError(f"a message of round {its_round} in round {round_}")
-    return Frame(kind, its_run, party, its_round, view[_HEADER.size : -_DIGEST_BYTES])
+    return Frame(kind, its_run, party, round_, view[_HEADER.size : -_DIGEST_BYTES])
+
+
+class PublicKeys(NamedTuple):
+    """The body of KEYS: what a party makes public before the first round."""
+
+    envelope: bytes  # shares for it are sealed with this key
+    signer: bytes
+    mask_keys: list[bytes]  # by round,
+    commitments: list[bytes]  # and digests of the self-masks
+
+    @staticmethod
+    def size(rounds: int) -> int:
+        return KEY_BYTES * (2 + 2 * rounds)
+
+    def encode(self) -> bytes:
+        body = self.envelope + self.signer
+        for mask_key, commitment in zip(self.mask_keys, self.commitments, strict=True):
+            body += mask_key + commitment
+        return body
+
+    @classmethod
+    def decode(cls, body: memoryview | bytes) -> PublicKeys:
+        envelope, signer, *rest = (bytes(body[at : at + KEY_BYTES]) for at in range(0, len(body), KEY_BYTES))
+        return cls(envelope, signer, rest[::2], rest[1::2])

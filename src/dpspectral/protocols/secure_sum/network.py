@@ -1,7 +1,8 @@
 """What carries the protocol's messages: the waves of a setup and of a round, whatever is in between.
 
 An engine says how one wave of messages gets to the parties and their answers back (`exchange`); everything else, the
-order of the waves and what is counted, is written once.
+order of the waves and what is counted, is written once. `LocalNetwork` is the protocol in one process: real clients, a
+real server, real bytes between them.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ import contextlib
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from dpspectral.linalg.operators import Progress, silent
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.common.holder import Holder
+from dpspectral.protocols.secure_sum.client import Client
 from dpspectral.protocols.secure_sum.server import Server, Sum, Wave
+from dpspectral.protocols.secure_sum.setup import RUN_BYTES, SEED_BYTES, Setup
 
-Found = TypeVar("Found")
-Progress = Callable[[str, float], None]  # what is being done, finished fraction
+Result = TypeVar("Result")
+MASKED = 0.8  # of a round is over when all masked answers have come
+_DURATION = {"masked": (0.0, MASKED), "confirm": (MASKED, 0.1), "unmask": (MASKED + 0.1, 0.1)}  # from, and how much
 
 
 @dataclass
@@ -50,9 +55,9 @@ class Network(ABC):
     """A server and the way to its parties: setup at once, then a round per question."""
 
     def __init__(self, parties: int, *, collusion: int, drop_tolerance: int, rounds: int) -> None:
-        self.setup = Setup(os.urandom(16), parties, collusion, drop_tolerance, rounds, os.urandom(32))
-        self.server = Server(self.setup)
         self.traffic = Traffic(parties=[Side() for _ in range(parties)])
+        self.setup = Setup(os.urandom(RUN_BYTES), parties, collusion, drop_tolerance, rounds, os.urandom(SEED_BYTES))
+        self.server = Server(self.setup)
         self.reasons: dict[int, str] = {}  # why a party did not answer
         self._ready = False
 
@@ -64,16 +69,16 @@ class Network(ABC):
     def given_up(self, number: int) -> None:
         """A round ended before its survivors were told to anyone. An engine that the parties can trust tells them."""
 
-    def start(self, progress: Progress = lambda *_: None) -> None:
+    def start(self) -> None:
         """Keys and shares; once, before the first question."""
         if self._ready:
             return
         everybody = Wave(tuple(range(self.setup.parties)), lambda _: b"")
-        self._run("keys", everybody, progress)
+        self._run("keys", everybody)
         for stage in ("shares", "delivery"):
             wave = self._timed(self.server.advance)
             assert wave is not None
-            self._run(stage, wave, progress)
+            self._run(stage, wave)
         self._timed(self.server.advance)
         self._ready = True
 
@@ -83,11 +88,11 @@ class Network(ABC):
         size: int,
         bits: int,
         before_opening: Callable[[], object] = lambda: None,
-        progress: Progress = lambda *_: None,
+        progress: Progress = silent,
     ) -> Sum:
         """One round. `before_opening` is called when masked answers are there and nothing has been learnt yet."""
-        self.start(progress)
-        self._run("masked", self._timed(lambda: self.server.ask(question, size, bits)), progress)
+        self.start()
+        self._run("masked", self._timed(self.server.ask, question, size, bits), progress)
         for stage in ("confirm", "unmask"):
             try:
                 wave = self._timed(self.server.advance)
@@ -103,10 +108,10 @@ class Network(ABC):
         self.traffic.rounds += 1
         return self._timed(self.server.result)
 
-    def _timed(self, work: Callable[[], Found]) -> Found:
+    def _timed(self, work: Callable[..., Result], *given: Any) -> Result:
         start = time.thread_time()
         try:
-            return work()
+            return work(*given)
         except AbortedError as error:
             reasons = [f"party {party}: {why}" for party, why in list(self.reasons.items())[:3]]
             raise AbortedError("; ".join([str(error), *reasons])) from None
@@ -117,16 +122,68 @@ class Network(ABC):
         """The same messages, counted when they are made."""
 
         def message(party: int) -> bytes:
-            made = self._timed(lambda: wave.message(party))
+            made = self._timed(wave.message, party)
             self.traffic.server.sent += len(made)
             return made
 
         return Wave(wave.parties, message)
 
-    def _run(self, stage: str, wave: Wave, progress: Progress) -> None:
+    def _run(self, stage: str, wave: Wave, progress: Progress = silent) -> None:
         for number, (party, answer) in enumerate(self.exchange(stage, self._counted(wave))):
             if answer is not None:
                 self.traffic.parties[party].sent += len(answer)
                 with contextlib.suppress(RefusedError):  # as if it had not come
-                    self._timed(lambda: self.server.receive(answer))  # noqa: B023 (called at once)
-            progress(stage, (number + 1) / len(wave.parties))
+                    self._timed(self.server.receive, answer)
+            if stage in _DURATION:
+                begin, length = _DURATION[stage]
+                progress(begin + (number + 1) / len(wave.parties) * length)
+
+
+class LocalNetwork(Network):
+    """Parties of this process. One message exists at a time: memory grows with the size of a sum, not with the parties.
+
+    `tamper(stage, party, to_server, message)`, for tests and studies, may return another message, or None to lose it; a
+    party whose message or answer is lost does not answer this wave.
+    """
+
+    def __init__(
+        self,
+        holders: Sequence[Holder],
+        *,
+        collusion: int = 1,
+        drop_tolerance: int = 0,
+        rounds: int = 8,
+        tamper: Callable[[str, int, bool, bytes], bytes | None] | None = None,
+    ) -> None:
+        super().__init__(len(holders), collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds)
+        self._tamper = tamper
+        self.clients: list[Client] = []
+        for party, holder in enumerate(holders):
+            self.clients.append(Client(self.setup, party, holder))
+
+    def given_up(self, number: int) -> None:
+        for client in self.clients:
+            client.given_up(number)
+
+    def exchange(self, stage: str, wave: Wave) -> Iterator[tuple[int, bytes | None]]:
+        for party in wave.parties:
+            message: bytes | None = wave.message(party)
+            if self._tamper is not None and message is not None:
+                message = self._tamper(stage, party, False, message)
+            if message is None:
+                yield party, None
+                continue
+            start = time.thread_time()
+            answer = self._answer(stage, party, message)
+            self.traffic.parties[party].seconds += time.thread_time() - start
+            if self._tamper is not None and answer is not None:
+                answer = self._tamper(stage, party, True, answer)
+            yield party, answer
+
+    def _answer(self, stage: str, party: int, message: bytes) -> bytes | None:
+        client = self.clients[party]
+        try:
+            return client.hello() if stage == "keys" else client.receive(message)
+        except Exception as error:  # whatever goes wrong in a party: it does not answer, and says why
+            self.reasons[party] = f"{type(error).__name__}: {error}"
+            return None

@@ -9,6 +9,7 @@ that the ledger was told. Proof page: docs/proofs/shares.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,12 +22,11 @@ from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.encoding import AbortedError
 from dpspectral.protocols.common.journal import Entry, Journal
-from dpspectral.protocols.common.parties import Parties, same_kind
+from dpspectral.protocols.common.parties import Holdings, Parties
 from dpspectral.protocols.common.party import Party, split
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.secure_sum.local_network import LocalNetwork
-from dpspectral.protocols.secure_sum.messages import Setup
-from dpspectral.protocols.secure_sum.network import Network, Traffic
+from dpspectral.protocols.secure_sum.network import LocalNetwork, Network, Traffic
+from dpspectral.protocols.secure_sum.setup import Setup
 
 
 class SecureSum(Parties):
@@ -59,6 +59,7 @@ class SecureSum(Parties):
     ((200, 8), True, 2.0)
     """
 
+    setup: Setup  # the public facts of the protocol
     limited = True
 
     def __init__(
@@ -73,13 +74,11 @@ class SecureSum(Parties):
         network: Callable[..., Network] = LocalNetwork,
     ) -> None:
         parties = list(parties)
-        first, counted = same_kind(parties, users)
-        checks.integer("retries", retries, low=0)
-        made = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
-        private = all(party.noise.private for party in parties)
-        self._begin(made.setup, first.unit, first.n, users, counted, private)
-        self._network, self._retries = made, retries
+        self._begin(parties, users)
+        self._retries = checks.integer("retries", retries, low=0)
         self._journal: Journal | None = None
+        self.network = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
+        self.setup, self.noise_shares = self.network.setup, self.network.setup.noise_shares
 
     @classmethod
     def over(
@@ -90,8 +89,9 @@ class SecureSum(Parties):
         With a journal, sums that were opened before are not asked for again.
         """
         source = cls.__new__(cls)
-        source._begin(network.setup, unit, n, users, None, True)
-        source._network, source._retries, source._journal = network, retries, journal
+        source._begin(Holdings(unit, n, None, True), users)
+        source.network, source._retries, source._journal = network, retries, journal
+        source.setup, source.noise_shares = network.setup, network.setup.noise_shares
         return source
 
     @classmethod
@@ -103,13 +103,8 @@ class SecureSum(Parties):
         return f"SecureSum({self.setup.parties} parties, {self.n} columns, {self.unit!r})"
 
     @property
-    def setup(self) -> Setup:
-        """The public facts of the protocol."""
-        return self._network.setup
-
-    @property
     def holders(self) -> dict[str, Any]:  # type: ignore[override]
-        setup, local = self.setup, isinstance(self._network, LocalNetwork)
+        setup, local = self.setup, isinstance(self.network, LocalNetwork)
         return {
             "protocol": "secure sum", "parties": setup.parties, "collusion": setup.collusion,
             "drop_tolerance": setup.drop_tolerance, "neighbours": setup.graph.neighbours,
@@ -119,40 +114,31 @@ class SecureSum(Parties):
     @property
     def traffic(self) -> Traffic:
         """What was sent and computed so far."""
-        return self._network.traffic
+        return self.network.traffic
 
     def _sum(
         self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
-        stages = {"masked": 0.0, "confirm": 0.8, "unmask": 0.9}
-
-        def tell(stage: str, fraction: float) -> None:
-            if stage in stages:
-                progress(stages[stage] + fraction * (0.8 if stage == "masked" else 0.1))
-
-        found = None if self._journal is None else self._journal.find(content)
-        if found is not None:
+        journal = self._journal
+        kept = None if journal is None else journal.find(content)
+        if kept is not None:
             ledger.charge(entry)
-            return found.integers, found.survivors
+            return kept.integers, kept.survivors
 
-        def charge() -> None:
-            ledger.charge(entry)
-            if self._journal is not None:
-                self._journal.charge(entry)
-
+        charge = partial(ledger.charge, entry) if journal is None else partial(journal.charge, entry, ledger)
         for attempt in range(self._retries + 1):
             try:
-                opened = self._network.sum(content, question.size, question.bits, charge, tell)
+                opened = self.network.sum(content, question.terms.size, question.terms.bits, charge, progress)
                 break
             except AbortedError:
                 if attempt == self._retries:
                     raise
                 ledger.require(entry.protects, entry.mu)  # a sum that was charged and not opened is paid again
-        if self._journal is not None:
-            self._journal.keep(content, Entry(opened.integers, len(opened.survivors)))
+        if journal is not None:
+            journal.keep(content, Entry(opened.integers, len(opened.survivors)))
         return opened.integers, len(opened.survivors)
 
     def expects(self, releases: int) -> None:
-        left = self._network.server.rounds_left
+        left = self.network.server.rounds_left
         if releases > left:
             raise ValueError(f"this takes {releases} sums, but keys are left for {left}: SecureSum(..., rounds=...)")

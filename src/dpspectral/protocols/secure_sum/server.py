@@ -7,29 +7,32 @@ the next one. Late, repeated or damaged answers are refused and change nothing; 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.protocols.common import keys, ring
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError, bitmap, entries, table
-from dpspectral.protocols.secure_sum import shamir
-from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK, asked_view, bundle_bytes, purpose, survived_view
-from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, Setup, decode
+from dpspectral.protocols.secure_sum import masks, shamir
+from dpspectral.protocols.secure_sum.client import MASK_KEY, SELF_MASK
+from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, PublicKeys, decode
+from dpspectral.protocols.secure_sum.sealing import bundle_bytes
+from dpspectral.protocols.secure_sum.setup import Setup
+
+_OTHERS = "a table that does not name exactly the neighbours it should"
 
 
-@dataclass(frozen=True)
-class Wave:
+class Wave(NamedTuple):
     """Messages to some parties, made when they are asked for."""
 
     parties: tuple[int, ...]
     message: Callable[[int], bytes]
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(NamedTuple):
     """What a round brought to light, and whose integers it is the sum of."""
 
     integers: NDArray[np.int64]
@@ -41,15 +44,13 @@ class Server:
 
     def __init__(self, setup: Setup) -> None:
         self.setup, self._graph = setup, setup.graph
-        self._committee = setup.committee.members(setup.seed)
         self._awaits: Kind | None = Kind.KEYS
-        self._present = frozenset(range(setup.parties))
+        self._present = self._expected = frozenset(range(setup.parties))  # whose answers this wave waits for
         self._answered: dict[int, bytes] = {}  # of this wave
-        self._keys: dict[int, bytes] = {}
+        self.keys: dict[int, PublicKeys] = {}
         self._round = -1
         self._asked: frozenset[int] = frozenset()  # in this round,
         self._survivors: frozenset[int] = frozenset()  # whose masked vectors arrived,
-        self._telling: frozenset[int] = frozenset()  # who was told the survivors and has answered since
         self._shares: dict[int, dict[int, bytes]] = {}
         self._total: ring.Words = np.empty(0, dtype=np.uint32)
         self._size, self._bits = 0, 0
@@ -75,13 +76,6 @@ class Server:
     def rounds_left(self) -> int:
         return self.setup.rounds - self._round - 1
 
-    def missing(self) -> frozenset[int]:
-        """Whose answers this wave still waits for."""
-        return self._expected() - set(self._answered)
-
-    def _expected(self) -> frozenset[int]:
-        return self._present if self._awaits in (Kind.KEYS, Kind.SHARES, Kind.DELIVERY, Kind.MASKED) else self._telling
-
     def receive(self, content: bytes) -> int:
         """Take one answer; returns whose. Raises `RefusedError` for what does not belong here; nothing has changed."""
         if self._ended:
@@ -92,51 +86,49 @@ class Server:
         if self._awaits is Kind.MASKED:
             size = ring.packed_size(self._size, self._bits)
         elif self._awaits is Kind.KEYS:
-            size = keys.KEY_BYTES * (2 + 2 * self.setup.rounds)
+            size = PublicKeys.size(self.setup.rounds)
         elif len(content) > OVERHEAD + self._graph.neighbours * (4 + bundle_bytes(self.setup)):
             raise RefusedError(f"a message of {len(content)} bytes is too long for this stage")
-        frame = decode(content, self._awaits, self.setup.run, max(self._round, 0), size)
-        if frame.party not in self._expected():
+        frame = decode(content, self.setup.run, size)
+        frame.expect(self._awaits, max(self._round, 0))
+        if frame.party not in self._expected:
             raise RefusedError(f"party {frame.party} is not expected here")
         if frame.party in self._answered:
             raise RefusedError(f"party {frame.party} has answered already")
+        body = b""
         if self._awaits is Kind.MASKED:
             self._total += ring.unpacked(frame.body, self._size, self._bits)
-            self._answered[frame.party] = b""
+        elif self._awaits is Kind.KEYS:
+            body = bytes(frame.body)
+            given = PublicKeys.decode(body)
+            if not keys.usable([given.envelope, *given.mask_keys]):
+                raise RefusedError("a public key that nobody can use")
         else:
-            self._check(frame)
-            self._answered[frame.party] = bytes(frame.body)
+            body = bytes(frame.body)
+            self._check(frame.party, body)
+        self._answered[frame.party] = body
         return frame.party
 
-    def _check(self, frame: Frame) -> None:
-        """Tables must name the neighbours they were asked for."""
-        around = set(self._graph.around(self.setup.seed, frame.party))
-        if self._awaits is Kind.SHARES:
-            wanted, size = around & self._present, bundle_bytes(self.setup)
-        elif self._awaits is Kind.CONFIRM:
-            member = frame.party in self._committee
-            if len(frame.body) != (keys.SIGNATURE_BYTES if member else 0):
-                raise RefusedError("a signature where none is due, or none where one is")
-            if member and not keys.signed(self._signer(frame.party), bytes(frame.body), self._view):
-                raise RefusedError("a signature of something else")
-            return
-        elif self._awaits is Kind.UNMASK:
-            wanted, size = around & self._asked, 1 + shamir.SHARE_BYTES
-        elif self._awaits is Kind.KEYS:
-            body, size = bytes(frame.body), keys.KEY_BYTES
-            publics = [body[:size], *(body[start : start + size] for start in range(2 * size, len(body), 2 * size))]
-            if not keys.usable(publics):
-                raise RefusedError("a public key that nobody can use")
-            return
-        else:
-            if len(frame.body):
+    def _check(self, party: int, body: bytes) -> None:
+        """Raise if an answer after the first and before or after the masked one is not what was asked for."""
+        around = self._graph.around(self.setup.seed, party)
+        if self._awaits is Kind.DELIVERY:
+            if body:
                 raise RefusedError("this answer should be empty")
-            return
-        found = entries(frame.body, size)
-        if set(found) != wanted:
-            raise RefusedError("a table that does not name exactly the neighbours it should")
-        if self._awaits is Kind.UNMASK:
-            for other, entry in found.items():
+        elif self._awaits is Kind.CONFIRM:
+            member = party in self.setup.members
+            if len(body) != (keys.SIGNATURE_BYTES if member else 0):
+                raise RefusedError("a signature where none is due, or none where one is")
+            if member and not keys.signed(self.keys[party].signer, body, self._view):
+                raise RefusedError("a signature of something else")
+        elif self._awaits is Kind.SHARES:
+            if set(entries(body, bundle_bytes(self.setup))) != self._present.intersection(around):
+                raise RefusedError(_OTHERS)
+        else:
+            given = entries(body, 1 + shamir.SHARE_BYTES)
+            if set(given) != self._asked.intersection(around):
+                raise RefusedError(_OTHERS)
+            for other, entry in given.items():
                 if entry[0] != (SELF_MASK if other in self._survivors else MASK_KEY):
                     raise RefusedError("a share of the wrong secret")
 
@@ -146,40 +138,43 @@ class Server:
         """End this wave and begin the next; None when the round's answers are complete. Raises `AbortedError`."""
         if self._ended:
             raise AbortedError(self._ended)
-        answered = frozenset(self._answered)
         kind, given = self._awaits, self._answered
-        self._answered = {}
+        answered, self._answered = frozenset(given), {}
         if kind is Kind.KEYS:
             self._keep_present(answered)
-            self._keys = given
+            for party, body in given.items():
+                self.keys[party] = PublicKeys.decode(body)
             return self._wave(Kind.SHARES, Kind.ROSTER, answered, self._roster)
         if kind is Kind.SHARES:
             self._keep_present(answered)
-            boxes: dict[int, dict[int, bytes]] = {party: {} for party in answered}
+            boxes = defaultdict[int, dict[int, bytes]](dict)
             for sender, body in given.items():
                 for receiver, sealed in entries(body, bundle_bytes(self.setup)).items():
-                    if receiver in boxes:
-                        boxes[receiver][sender] = sealed
-            who = bitmap(answered, self.setup.parties)
-            return self._wave(Kind.DELIVERY, Kind.DELIVERY, answered, lambda party: who + table(boxes[party]))
+                    boxes[receiver][sender] = sealed
+            bodies, who = {}, bitmap(answered, self.setup.parties)
+            for party in answered:
+                bodies[party] = who + table(boxes.pop(party, {}))
+            return self._wave(Kind.DELIVERY, Kind.DELIVERY, answered, bodies.__getitem__)
         if kind is Kind.DELIVERY:
             self._keep_present(answered)
             self._awaits = None
             return None
         if kind is Kind.MASKED:
             self._keep_present(answered)
-            self._survivors = self._telling = answered
-            self._view = survived_view(self._view, answered, self.setup)
-            who = bitmap(answered, self.setup.parties)
-            return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, lambda _: who)
+            self._survivors = answered
+            self._view = masks.survived_view(self._view, answered, self.setup)
+            return self._wave(Kind.CONFIRM, Kind.SURVIVORS, answered, bitmap(answered, self.setup.parties))
         if kind is Kind.CONFIRM:
-            self._telling = answered
-            signatures = table({sender: body for sender, body in given.items() if sender in self._committee})
-            return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, lambda _: signatures)
+            signatures = {}
+            for member in self.setup.members & answered:
+                signatures[member] = given[member]
+            return self._wave(Kind.UNMASK, Kind.CONFIRMED, answered, table(signatures))
         if kind is Kind.UNMASK:
             self._present = answered  # whoever missed a wave is out
             self._awaits, self._complete = None, True
-            self._shares = {sender: entries(body, 1 + shamir.SHARE_BYTES) for sender, body in given.items()}
+            self._shares = {}
+            for sender, body in given.items():
+                self._shares[sender] = entries(body, 1 + shamir.SHARE_BYTES)
             return None
         raise AbortedError("nothing was asked")
 
@@ -192,36 +187,28 @@ class Server:
         self._ended, self._awaits = why, None
         raise AbortedError(why)
 
-    def _wave(self, awaits: Kind, kind: Kind, to: frozenset[int], body: Callable[[int], bytes]) -> Wave:
-        self._awaits = awaits
+    def _wave(self, awaits: Kind, kind: Kind, to: frozenset[int], body: bytes | Callable[[int], bytes]) -> Wave:
+        """Messages to some parties: the same body for all of them, or one for each."""
+        self._awaits, self._expected = awaits, to
         number = max(self._round, 0)
 
         def message(party: int) -> bytes:
-            return Frame(kind, self.setup.run, party, number, body(party)).encode()
+            own = body if isinstance(body, bytes) else body(party)
+            return Frame(kind, self.setup.run, party, number, own).encode()
 
         return Wave(tuple(sorted(to)), message)
 
     def _roster(self, party: int) -> bytes:
-        found = {}
+        """The keys of a party's neighbours, and of the committee."""
+        neighbours, signers = {}, {}
         for other in self._graph.around(self.setup.seed, party):
-            if other in self._keys:
-                found[other] = self._keys[other][: keys.KEY_BYTES] + b"".join(
-                    self._mask_key(other, r) for r in range(self.setup.rounds)
-                )
-        neighbours = table(found)
-        signers = table({other: self._signer(other) for other in self._committee if other in self._keys})
-        return len(neighbours).to_bytes(4, "big") + neighbours + signers
-
-    def _signer(self, party: int) -> bytes:
-        return self._keys[party][keys.KEY_BYTES : 2 * keys.KEY_BYTES]
-
-    def _mask_key(self, party: int, round_: int) -> bytes:
-        start = keys.KEY_BYTES * (2 + 2 * round_)
-        return self._keys[party][start : start + keys.KEY_BYTES]
-
-    def _commitment(self, party: int, round_: int) -> bytes:
-        start = keys.KEY_BYTES * (3 + 2 * round_)
-        return self._keys[party][start : start + keys.KEY_BYTES]
+            if other in self.keys:
+                neighbours[other] = b"".join([self.keys[other].envelope, *self.keys[other].mask_keys])
+        for other in self.setup.members:
+            if other in self.keys:
+                signers[other] = self.keys[other].signer
+        first = table(neighbours)
+        return len(first).to_bytes(4, "big") + first + table(signers)
 
     def ask(self, question: bytes, size: int, bits: int) -> Wave:
         """Begin a round with fresh keys: a public question whose answers are `size` integers of `bits` bits.
@@ -241,8 +228,8 @@ class Server:
         self._size, self._bits = size, bits
         self._total = np.zeros(size, dtype=ring.word(bits))
         body = bitmap(self._present, self.setup.parties) + question
-        self._question = self._view = asked_view(self.setup, self._round, body)
-        return self._wave(Kind.MASKED, Kind.ASK, self._present, lambda _: body)
+        self._question = self._view = masks.asked_view(self.setup, self._round, body)
+        return self._wave(Kind.MASKED, Kind.ASK, self._present, body)
 
     def result(self) -> Sum:
         """The sum, after the last wave of a round. Raises `AbortedError` where too few parties answered to open it."""
@@ -257,8 +244,7 @@ class Server:
         for owner in self._asked:
             if (came := len(pieces.get(owner, {}))) < t:
                 raise AbortedError(f"only {came} shares of party {owner}'s secret came, {t} are needed")
-        total = self._total
-        own_mask, pair_mask = (purpose(what, self._question) for what in (b"self", b"pair"))
+        total, number = self._total, self._round
         for owner in sorted(self._asked):
             chosen = dict(sorted(pieces[owner].items())[:t])
             try:
@@ -266,15 +252,16 @@ class Server:
             except ValueError as error:
                 raise AbortedError(f"party {owner}'s secret: {error}") from None
             if owner in self._survivors:
-                if keys.digest(secret) != self._commitment(owner, self._round):
+                if keys.digest(secret) != self.keys[owner].commitments[number]:
                     raise AbortedError(f"the shares of party {owner}'s self-mask do not open what it promised")
-                ring.add_mask(total, keys.derived(secret, own_mask), -1)
+                masks.add_self_mask(total, secret, self._question, -1)
                 continue
-            if keys.public_key(secret) != self._mask_key(owner, self._round):
+            if keys.public_key(secret) != self.keys[owner].mask_keys[number]:
                 raise AbortedError(f"the shares of party {owner}'s mask key do not open what it promised")
-            others = [other for other in self._graph.around(self.setup.seed, owner) if other in self._survivors]
-            publics = [self._mask_key(other, self._round) for other in others]
-            for other, key in zip(others, keys.agreed(secret, publics, pair_mask), strict=True):
-                ring.add_mask(total, key, -1 if other < owner else 1)  # what the survivor added for the one that left
+            publics = {}
+            for other in self._graph.around(self.setup.seed, owner):
+                if other in self._survivors:
+                    publics[other] = self.keys[other].mask_keys[number]
+            masks.add_pair_masks(total, owner, secret, publics, self._question)  # cancels what survivors added for it
         self._total = np.empty(0, dtype=np.uint32)
         return Sum(ring.decoded(total, self._bits), self._survivors)

@@ -1,4 +1,4 @@
-"""The Flower ServerApp: `dpspectral.deploy.flower.server:app`. It asks, adds up, and decomposes what was opened.
+"""The Flower ServerApp: `dpspectral.deploy.flower.server_app:app`. It asks, adds up, and decomposes what was opened.
 
 Settings come from the run's config (`flwr run --run-config`, or `[tool.flwr.app.config]`), see docs/flower.md.
 """
@@ -16,9 +16,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from dpspectral.core.files import check_writable
 from dpspectral.data.tables import read_catalogue
-from dpspectral.deploy.flower.network import FlowerNetwork, wait_for_nodes
-from dpspectral.deploy.flower.policy import configured_unit
-from dpspectral.deploy.flower.simulate import settings
+from dpspectral.deploy.flower.flower_network import FlowerNetwork, wait_for_nodes
+from dpspectral.deploy.flower.run_config import configured_unit, run_settings
 from dpspectral.methods.catalogue import catalogue_by_name
 from dpspectral.methods.decompose import decompose
 from dpspectral.methods.power import PowerOptions
@@ -36,7 +35,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """One private basis from the nodes that are connected."""
-    run(grid, settings(dict(context.run_config)))
+    run(grid, run_settings(dict(context.run_config)))
 
 
 def run(grid: Grid, config: dict[str, Any]) -> None:

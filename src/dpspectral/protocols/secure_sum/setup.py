@@ -1,4 +1,4 @@
-"""Who shares secrets with whom, and how many shares open one.
+"""What everybody knows before the first message: who shares secrets with whom, and how many shares open one.
 
 Parties stand on a ring in random order; each is joined to the k/2 next ones on either side (Bell et al. 2020). Of s
 parties, c may pool what they know with the server and d may drop out over the whole run. With σ = 40 and η = 20 bits:
@@ -34,8 +34,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from scipy.stats import hypergeom
 
@@ -43,8 +44,69 @@ from dpspectral.core import checks
 from dpspectral.protocols.common.corruption import most_corrupt
 from dpspectral.protocols.common.keys import digest
 
+VERSION = 2  # of the messages; 1: masks did not depend on the question
+RUN_BYTES, SEED_BYTES = 16, 32
 _UNSAFE, _UNFINISHED = 2.0**-41, 2.0**-20  # probabilities that are accepted
 _FEW = 16
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The public facts of a run. All that follows is bound to them."""
+
+    run: bytes
+    parties: int
+    collusion: int
+    drop_tolerance: int
+    rounds: int  # keys are made for this many sums, retries included
+    seed: bytes  # orders the ring
+
+    def __post_init__(self) -> None:
+        if len(self.run) != RUN_BYTES or len(self.seed) != SEED_BYTES:
+            raise ValueError("run and seed must have 16 and 32 bytes")
+        checks.integer("rounds", self.rounds, low=1, high=10_000)
+        # What follows from these facts is worked out here, once, or refused.
+        _ = self.graph, self.fewest, self.noise_shares, self.share_variance, self.fingerprint
+
+    @cached_property
+    def graph(self) -> Graph:
+        return choose_graph(self.parties, self.collusion, self.drop_tolerance)
+
+    @cached_property
+    def committee(self) -> Committee:
+        return choose_committee(self.parties, self.collusion, self.drop_tolerance)
+
+    @cached_property
+    def members(self) -> frozenset[int]:
+        """Of the committee."""
+        return self.committee.members(self.seed)
+
+    @cached_property
+    def fewest(self) -> int:
+        """Below this many survivors there is no sum."""
+        return self.parties - self.drop_tolerance
+
+    @cached_property
+    def noise_shares(self) -> int:
+        """So many shares of noise nobody but their owners knows, whatever happens within the tolerances."""
+        return self.parties - self.collusion - self.drop_tolerance
+
+    @cached_property
+    def share_variance(self) -> float:
+        """Any `noise_shares` of them together have the release's σ²."""
+        return 1 / self.noise_shares
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        numbers = struct.pack(">IIII", self.parties, self.collusion, self.drop_tolerance, self.rounds)
+        return digest(bytes([VERSION]) + self.run + numbers + self.seed)
+
+    def shortage(self, party: int, present: frozenset[int]) -> str:
+        """Why a party must not go on with these, or nothing: for the noise enough parties must be left, and enough of
+        its neighbours, on both sides of the ring, that some are honest."""
+        if len(present) < self.fewest:
+            return f"only {len(present)} parties are left, {self.fewest} are needed"
+        return "" if self.graph.enough(self.seed, party, present) else "too few of its neighbours are left"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The Flower ClientApp of a party: `dpspectral.deploy.flower.client:app`.
+"""The Flower ClientApp of a party: `dpspectral.deploy.flower.client_app:app`.
 
 A SuperNode is started with `--node-config 'policy="/path/to/policy.toml"'`. Flower starts the app anew for each
 message; what the protocol has to remember lies in the node's state, what must never happen twice on the party's disk:
@@ -18,9 +18,10 @@ from flwr.clientapp import ClientApp
 
 from dpspectral.data import datasets, reading
 from dpspectral.data.tables import Table
-from dpspectral.deploy.flower.policy import NotAllowedError, Policy, PolicyError, configured_unit
-from dpspectral.deploy.flower.record import NAME, Envelope, reply
-from dpspectral.deploy.flower.simulate import settings
+from dpspectral.deploy.flower.envelope import NAME, Envelope, reply
+from dpspectral.deploy.flower.policy import NotAllowedError, Policy
+from dpspectral.deploy.flower.run_config import configured_unit, party_ledger, run_settings
+from dpspectral.deploy.settings import SettingsError
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
@@ -28,9 +29,9 @@ from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.common.party import Party, row_parts
-from dpspectral.protocols.secure_sum import memory
 from dpspectral.protocols.secure_sum.client import Client
-from dpspectral.protocols.secure_sum.messages import Kind, decode, peek
+from dpspectral.protocols.secure_sum.memory import Answered
+from dpspectral.protocols.secure_sum.messages import Kind, decode
 
 LOG = logging.getLogger("dpspectral.flower")
 app = ClientApp()
@@ -67,16 +68,16 @@ def _answer(asked: Envelope, context: Context) -> bytes:
     else:
         if NAME not in state:
             raise RefusedError("this node does not take part in the run, or has lost its memory of it")
-        client = memory.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
+        client = Client.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
         answered.begin(asked.setup, number, asked.stage)
         try:
             found = client.receive(asked.message)
         except RefusedError:
             raise
         except Exception:
-            state[NAME] = ConfigRecord({"memory": memory.dump(client)})  # a client that has stopped stays so
+            state[NAME] = ConfigRecord({"memory": client.dump()})  # a client that has stopped stays so
             raise
-    state[NAME] = ConfigRecord({"memory": memory.dump(client)})
+    state[NAME] = ConfigRecord({"memory": client.dump()})
     LOG.info("answered %s, %d bytes", asked.stage, len(found))
     return found
 
@@ -87,16 +88,16 @@ def _number(asked: Envelope) -> int:
         return 0
     if asked.stage not in _KINDS:
         raise RefusedError("there is no such stage")
-    _, number = peek(asked.message)
-    if not 0 <= number < asked.setup.rounds:
+    frame = decode(asked.message, asked.setup.run)
+    if not 0 <= frame.round < asked.setup.rounds:
         raise RefusedError("there are no keys for this round")
-    frame = decode(asked.message, _KINDS[asked.stage], asked.setup.run, number)
+    frame.expect(_KINDS[asked.stage], frame.round)
     if frame.party != asked.party:
         raise RefusedError("a message for another party")
-    return number
+    return frame.round
 
 
-def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, memory.Answered]:
+def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, Answered]:
     """The party behind this node: by its policy, or, in a simulation, a part of one file."""
     if (file := context.node_config.get("policy")) is not None:
         policy = Policy.read(Path(str(file)))
@@ -104,7 +105,7 @@ def _holder(asked: Envelope, context: Context, number: int) -> tuple[Holder, mem
             raise NotAllowedError("items: the server has another list of items")
         noise = _seeded(policy.seed, number, asked.party)
         party: Party = policy.party(noise) if asked.stage == "masked" else _Absent()
-        return party, memory.Answered(policy.ledger_file.with_suffix(".rounds"))
+        return party, Answered(policy.ledger_file.with_suffix(".rounds"))
     return _simulated(asked, context, number)
 
 
@@ -115,18 +116,18 @@ class _Absent(Party):
         pass
 
 
-def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, memory.Answered]:
+def _simulated(asked: Envelope, context: Context, number: int) -> tuple[Holder, Answered]:
     if "partition-id" not in context.node_config:
-        raise PolicyError("this node has no policy: start it with --node-config 'policy=\"FILE\"'")
+        raise SettingsError("this node has no policy: start it with --node-config 'policy=\"FILE\"'")
     part, parts = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
-    run = settings(dict(context.run_config))
+    run = run_settings(dict(context.run_config))
     folder = Path(str(run["folder"]))
-    answered = memory.Answered(folder / f"party-{part}.rounds")
+    answered = Answered(folder / f"party-{part}.rounds")
     if asked.stage != "masked":
         return _Absent(), answered
     table = _table(str(run["data"]), str(run["items"]), **reading.options(run, mark="-"))
     rows = table.matrix[row_parts(table.matrix.shape[0], parts)[part]]
-    ledger = Ledger.open(folder / f"party-{part}.ledger", Budget(float(run["epsilon"]), float(run["delta"])))
+    ledger = Ledger.open(party_ledger(folder, part), Budget(float(run["epsilon"]), float(run["delta"])))
     noise = _seeded(run.get("not-private-seed"), number, asked.party)
     return Party(rows, configured_unit(run), ledger=ledger, noise=noise), answered
 

@@ -8,7 +8,7 @@ from typing import Any
 from flwr.app import ConfigRecord, RecordDict
 
 from dpspectral.protocols.common.encoding import RefusedError
-from dpspectral.protocols.secure_sum.messages import Setup
+from dpspectral.protocols.secure_sum.setup import Setup
 
 NAME = "dpspectral"
 

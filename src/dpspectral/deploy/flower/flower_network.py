@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from dpspectral.deploy.flower.record import Envelope, answer_of
+from dpspectral.deploy.flower.envelope import Envelope, answer_of
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError
 from dpspectral.protocols.secure_sum.network import Network
 from dpspectral.protocols.secure_sum.server import Wave
