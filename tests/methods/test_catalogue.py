@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 from dpspectral import BoundedRows, Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, PowerOptions, User
+from dpspectral.core import threads
 from dpspectral.linalg import operators
 from dpspectral.linalg.operators import BinaryGram
 from dpspectral.methods import catalogue, dense
@@ -19,7 +20,6 @@ from dpspectral.methods.dense import dense_release
 from dpspectral.methods.floor import Degrees, choose_floor
 from dpspectral.methods.power import power_method
 from dpspectral.privacy.ledger import Release
-from dpspectral.release import item_matrix
 from dpspectral.release.source import Curator
 
 BUDGET = Budget(2, 1e-6)
@@ -478,7 +478,7 @@ def games(monkeypatch, row, unit, floor, scale, seeds):
 
     config = PrivateCatalogue(0.1, items=3, minimum=1e-9)
     with monkeypatch.context() as patch:
-        for module in (operators, item_matrix):
+        for module in (operators, threads):
             patch.setattr(module, "ThreadPoolExecutor", Inline)
         patch.setattr(catalogue, "choose_floor", attackers_floor)
         patch.setattr(dense, "leading_eigenpairs", no_solver)

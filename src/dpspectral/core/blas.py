@@ -6,17 +6,14 @@ then costs more time than it saves: the next product ran up to twice as long.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-Input = TypeVar("Input")
-Output = TypeVar("Output")
+from dpspectral.core.threads import Input, Output, in_threads
 
 _SMALL = 5e8  # multiplications; about a tenth of a second on one core
 
@@ -36,5 +33,5 @@ def one_thread_if_small(n: int, p: int) -> AbstractContextManager[Any]:
 
 def one_per_core(function: Callable[[Input], Output], inputs: Iterable[Input]) -> list[Output]:
     """Many independent pieces of work, each on one core."""
-    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(function, inputs))
+    with _controller().limit(limits=1, user_api="blas"):
+        return in_threads(function, inputs)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from dpspectral.core import checks
 from dpspectral.core.digest import digest
 from dpspectral.data import datasets
-from dpspectral.data.rows import PartedRows, some_columns
+from dpspectral.data.rows import PartedRows, composed, some_columns
 from dpspectral.data.store import Store
 from dpspectral.data.tables import listed_once
 from dpspectral.linalg.operators import Progress, silent
@@ -113,7 +113,7 @@ class DaskRows(PartedRows):
 
     def restricted(self, columns: NDArray[np.int64]) -> DaskRows:
         part = copy.copy(self)
-        part._columns = columns if self._columns is None else self._columns[columns]
+        part._columns = composed(self._columns, columns)
         part.shape = (self.shape[0], len(columns))
         return part
 

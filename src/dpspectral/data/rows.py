@@ -55,6 +55,11 @@ def checked(data: Any, unit: Unit) -> Any:
     return data.checked(unit) if isinstance(data, Rows) else unit.enforce(data)
 
 
+def composed(before: NDArray[np.int64] | None, columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Positions among all columns of some of those that were kept before (None: all)."""
+    return columns if before is None else before[columns]
+
+
 def some_columns(rows: Any, columns: NDArray[np.int64]) -> Any:
     """Checked data, some of its columns only."""
     return rows.restricted(columns) if isinstance(rows, Rows) else rows[:, columns]

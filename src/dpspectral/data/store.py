@@ -11,7 +11,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Self
@@ -23,8 +22,9 @@ from numpy.typing import NDArray
 from dpspectral.core import checks
 from dpspectral.core.files import write_text
 from dpspectral.core.jit import jit
+from dpspectral.core.threads import ahead
 from dpspectral.data import identity
-from dpspectral.data.rows import PartedRows
+from dpspectral.data.rows import PartedRows, composed
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.units import PatternUnit, Unit
 
@@ -135,29 +135,24 @@ class Store(PartedRows):
         return replace(self, enforced_for=unit)
 
     def restricted(self, columns: NDArray[np.int64]) -> Store:
-        return replace(self, columns=columns if self.columns is None else self.columns[columns],
+        return replace(self, columns=composed(self.columns, columns),
                        shape=(self.shape[0], len(columns)))  # fmt: skip
 
     def total(self, work: Callable[[Any], NDArray[np.int64]], progress: Progress = silent) -> NDArray[np.int64]:
         total: NDArray[np.int64] | None = None
         for number, part in enumerate(self.parts()):
-            found = work(part)
-            total = found if total is None else np.add(total, found, out=total)
+            own = work(part)
+            total = own if total is None else np.add(total, own, out=total)
             progress((number + 1) / len(self.blocks))
         return work(sp.csr_array((0, self.shape[1]), dtype=bool)) if total is None else total
 
     def parts(self) -> Iterator[sp.csr_array]:
         """Block after block; the next one is read in the background."""
         starts = np.cumsum([(0, 0), *self.blocks], axis=0)
-        with ThreadPoolExecutor(1) as reader:
-            ahead = None
-            for (users, entries), start in zip(self.blocks, starts, strict=False):
-                following = reader.submit(self._read, int(start[0]), int(start[1]), users, entries)
-                if ahead is not None:
-                    yield ahead.result()
-                ahead = following
-            if ahead is not None:
-                yield ahead.result()
+        places = [
+            (int(first), int(offset), *block) for (first, offset), block in zip(starts, self.blocks, strict=False)
+        ]
+        return ahead(lambda place: self._read(*place), places, 1)
 
     def block(self, number: int) -> sp.csr_array:
         """One of the blocks."""

@@ -5,14 +5,15 @@ Row blocks too: nothing as large as the data is made. Sums depend on their order
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, eigsh
 
+from dpspectral.core.threads import cores, in_threads
 from dpspectral.linalg import kernels
 from dpspectral.linalg.operators import row_blocks
 
@@ -49,8 +50,7 @@ class FloatGram:
         """A few columns per thread, each column as if it were alone: the same sums for any width and thread count."""
         indptr = self.rows.indptr.astype(np.int64)
         Y = np.empty((self.n, X.shape[1]))
-        threads = os.cpu_count() or 1
-        tile = max(1, min(_TILE, -(-X.shape[1] // threads)))
+        tile = max(1, min(_TILE, -(-X.shape[1] // cores())))
 
         def work(first: int) -> None:
             part = np.ascontiguousarray(X[:, first : first + tile], dtype=np.float64)
@@ -58,8 +58,7 @@ class FloatGram:
             kernels.float_gram(indptr, self.rows.indices, self.weights, part, sums)
             Y[:, first : first + tile] = sums
 
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, range(0, X.shape[1], tile)))
+        in_threads(work, range(0, X.shape[1], tile))
         return Y
 
 
@@ -76,8 +75,7 @@ def row_sums(rows: Any, X: Reals) -> Reals:
         start, stop = block
         kernels.row_sums(indptr[start : stop + 1], rows.indices, X, Q[start:stop])
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(work, row_blocks(rows.shape[0], _BLOCK)))
+    in_threads(work, row_blocks(rows.shape[0], _BLOCK))
     return Q
 
 
@@ -111,3 +109,19 @@ class FloatMatrix:
     def product(self, X: Reals) -> Reals:
         Y: Reals = self.A @ X
         return Y
+
+
+def eigenpairs(
+    product: Callable[[Reals], Reals], n: int, rank: int, *, whole: bool, start: Reals, which: str = "LM"
+) -> tuple[Reals, Reals]:
+    """The leading eigenvalues, largest first, and their vectors, of a symmetric matrix that is known by its products.
+
+    `whole`: form it and solve it all, for small ones; otherwise Lanczos (ARPACK) from the given vector.
+    """
+    if whole:
+        values, vectors = np.linalg.eigh(product(np.eye(n)))
+    else:
+        operator = LinearOperator((n, n), matvec=lambda x: product(x.reshape(n, 1)).ravel(), dtype=np.float64)
+        values, vectors = eigsh(operator, k=rank, v0=start, which=which)
+    order = np.argsort(-values)[:rank]
+    return values[order], vectors[:, order]

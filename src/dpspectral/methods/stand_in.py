@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 from scipy.special import ndtri
 from scipy.stats import poisson
 
+from dpspectral.linalg.floats import eigenpairs
 from dpspectral.privacy.units import Interaction
 from dpspectral.release.source import float_operator
 
@@ -97,13 +97,8 @@ def stand_in(public: Any, name: str = "a data set declared public") -> StandIn:
     order = np.argsort(-counts, kind="stable")
     popularity = counts[order] / users
     operator = float_operator(rows, unit)
-    if items <= 2 * KNOWN:
-        values, vectors = np.linalg.eigh(operator.product(np.eye(items)))
-    else:
-        A = LinearOperator(
-            (items, items), matvec=lambda x: operator.product(x.reshape(items, 1)).ravel(), dtype=np.float64
-        )
-        values, vectors = eigsh(A, k=KNOWN, v0=np.ones(items))
+    small = items <= 2 * KNOWN
+    values, vectors = eigenpairs(operator.product, items, items if small else KNOWN, whole=small, start=np.ones(items))
     held = np.cumsum(popularity) / popularity.sum()
     sizes = np.unique(np.concatenate([[0], np.searchsorted(held, _SHARES[1:]).clip(max=items - 1) + 1]))
     degrees, roots = np.zeros(users), [0.0]
@@ -112,6 +107,4 @@ def stand_in(public: Any, name: str = "a data set declared public") -> StandIn:
         roots.append(float(np.sqrt(degrees).mean()))
     at = np.sqrt(np.concatenate([[0.0], held[sizes[1:] - 1]]))
     roots_at = np.interp(np.sqrt(_SHARES), at, roots)
-    falling = np.argsort(-values)
-    directions = vectors[order][:, falling[: min(KNOWN, items)]]
-    return StandIn(popularity, roots_at, values[falling] / users, name, directions)
+    return StandIn(popularity, roots_at, values / users, name, vectors[order][:, :KNOWN])

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from dpspectral.core import checks
+from dpspectral.linalg.floats import eigenpairs
 
 Reals = NDArray[np.float64]
 _MOST_BYTES = 1 << 30  # for P itself; above that its two factors are multiplied one after the other
@@ -57,9 +57,8 @@ class ExactFilters:
             sp.diags_array(_inverse_root(users)) @ pattern @ sp.diags_array(self.inverse_root)
         )
         start = np.random.default_rng(random_state).standard_normal(n)
-        operator = LinearOperator((n, n), matvec=lambda x: self.normalised.T @ (self.normalised @ x), dtype=np.float64)
-        values, vectors = eigsh(operator, k=rank, v0=start)
-        self.basis: Reals = vectors[:, np.argsort(-values)]
+        product = lambda X: self.normalised.T @ (self.normalised @ X)  # noqa: E731
+        self.basis: Reals = eigenpairs(product, n, rank, whole=False, start=start)[1]
         self._product: Reals | None = None
 
     def linear(self, rows: Any) -> Reals:

@@ -13,7 +13,6 @@ import copy
 import math
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, Protocol, Self
 
 import numpy as np
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
+from dpspectral.core.threads import in_threads
 from dpspectral.privacy import quantile
 from dpspectral.privacy.entries import check_sigma
 from dpspectral.privacy.normal_cdf import edge
@@ -148,8 +148,7 @@ def _sample(sigma: float, shape: tuple[int, ...], streams: Iterator[Bytes]) -> N
     if len(jobs) == 1:
         _fill(sigma, *jobs[0])
     elif jobs:
-        with ThreadPoolExecutor(max_workers=min(len(jobs), os.cpu_count() or 1)) as pool:
-            list(pool.map(lambda job: _fill(sigma, *job), jobs))
+        in_threads(lambda job: _fill(sigma, *job), jobs)
     return out
 
 

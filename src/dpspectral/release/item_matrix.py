@@ -13,10 +13,8 @@ integers whose sums, in any order, stay below 2^53 by Cauchy-Schwarz; the row no
 from __future__ import annotations
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core.blas import one_thread_if_small
+from dpspectral.core.threads import ahead, cores
 from dpspectral.linalg import triangle
 from dpspectral.linalg.operators import BinaryGram, Progress, silent
 from dpspectral.privacy.entries import Release
@@ -181,19 +180,10 @@ class SymmetricNoise:
         """(rows, columns, block, finished part) over the upper triangle, a few tiles ahead on other threads."""
         count = -(-self.n // self._tile)
         places = [(i, j) for i in range(count) for j in range(i, count)]
-        threads = os.cpu_count() or 1
-        with ThreadPoolExecutor(threads) as pool:
-            ahead: list[Future[Reals]] = []
-            try:
-                for number, (i, j) in enumerate(places):
-                    while len(ahead) < min(threads + 1, len(places) - number):
-                        following = number + len(ahead)
-                        ahead.append(pool.submit(self._block, following, *places[following]))
-                    rows, columns = (slice(k * self._tile, (k + 1) * self._tile) for k in (i, j))
-                    yield rows, columns, ahead.pop(0).result(), (number + 1) / len(places)
-            finally:
-                for future in ahead:
-                    future.cancel()
+        blocks = ahead(lambda number: self._block(number, *places[number]), range(len(places)), cores())
+        for number, ((i, j), block) in enumerate(zip(places, blocks, strict=True), 1):
+            rows, columns = (slice(k * self._tile, (k + 1) * self._tile) for k in (i, j))
+            yield rows, columns, block, number / len(places)
 
     def part(self, keep: NDArray[np.int64] | None) -> Callable[[Reals], Reals]:
         """V ↦ N[keep, keep]·V, exact for integer V whose columns have length below 2^52/row_norm_bound."""

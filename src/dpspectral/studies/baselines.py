@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from dpspectral.core import checks
+from dpspectral.linalg.floats import eigenpairs
 from dpspectral.methods.power import plain_power_method
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.closed_form import closed_form_multiplier
@@ -177,13 +177,8 @@ def symmetric_gaussian(n: int, rng: np.random.Generator) -> Reals:
 def leading_eigenpairs(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
     """The largest eigenvalues of a symmetric matrix and their vectors."""
     n = len(matrix)
-    if rank > n // 4 or n < 64:
-        values, vectors = np.linalg.eigh(matrix)
-    else:
-        operator = LinearOperator((n, n), matvec=lambda x: matrix @ x, dtype=np.float64)
-        values, vectors = eigsh(operator, k=rank, which="LA", v0=np.ones(n))
-    order = np.argsort(-values)[:rank]
-    return values[order], vectors[:, order]
+    small = rank > n // 4 or n < 64
+    return eigenpairs(lambda X: matrix @ X, n, rank, whole=small, start=np.ones(n), which="LA")
 
 
 def analyze_gauss2014(

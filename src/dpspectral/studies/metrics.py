@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
 
+from dpspectral.linalg.floats import eigenpairs
 from dpspectral.privacy.units import Interaction
 from dpspectral.release.source import float_operator
 
@@ -19,13 +19,8 @@ def exact_basis(R: Any, rank: int, random_state: int = 0) -> Reals:
     """Top eigenvectors of Σ_u r_u r_uᵀ/d_u: the paper's matrix, whatever floor a private run used."""
     operator = float_operator(R, Interaction(floor=1, weighting="plain"))
     n = operator.n
-    if rank > n // 2 or n < 64:
-        return np.linalg.eigh(operator.product(np.eye(n)))[1][:, ::-1][:, :rank]
-    A = LinearOperator((n, n), matvec=lambda x: operator.product(x.reshape(n, 1)).ravel(), dtype=np.float64)
     start = np.random.default_rng(random_state).standard_normal(n)
-    values, vectors = eigsh(A, k=rank, v0=start)
-    ordered: Reals = vectors[:, np.argsort(-values)]
-    return ordered
+    return eigenpairs(operator.product, n, rank, whole=rank > n // 2 or n < 64, start=start)[1]
 
 
 def relative_error(R: Any, reference: Reals, basis: Reals) -> float:

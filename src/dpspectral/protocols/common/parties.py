@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
+from dpspectral.data.rows import composed
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.units import Interaction, Unit
@@ -105,7 +106,7 @@ class Parties(Source):
     def restricted(self, columns: NDArray[np.int64]) -> Source:
         part = copy.copy(self)  # the same parties, keys, rounds and records
         if len(columns) < self.n:
-            part._columns = columns if self._columns is None else self._columns[columns]
+            part._columns = composed(self._columns, columns)
             part.n = len(columns)
         return part
 
