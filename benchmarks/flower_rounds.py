@@ -5,7 +5,7 @@
 
 Needs `pip install 'dpspectral[flower]' 'flwr[simulation]'` (written against flwr 1.41). Both sides run on the same
 nodes in one simulation, their rounds interleaved, and sum the same integers modulo 2^32 (Flower gets them as float32
-and quantises them to the same number of levels); nobody drops out. A tenth of the parties may collude, a tenth may drop
+and quantises them to the same number of levels); none drops out. A tenth of the parties may collude, a tenth may drop
 out; SecAgg+ has as many neighbours and the same threshold. Ours is the engine's own ClientApp and network, only the
 party's data is replaced. Theirs is Flower's as shipped: `secaggplus_mod` around a NumPyClient, `SecAggPlusWorkflow` in
 `DefaultWorkflow`, FedAvg. Neither server sends a matrix down: our question is empty, Flower's global parameters are one

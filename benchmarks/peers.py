@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/peers.py [--small]
 
 One product of 1,682 x 32 numbers, in one process: peers (setup, one sum, one agreement on X) beside a secure sum over
-as many parties with the same collusion. A tenth of the peers may collude; nobody leaves. Bytes are those of messages,
+as many parties with the same collusion. A tenth of the peers may collude; none drops out. Bytes are those of messages,
 without what TCP adds. The last columns say what gossip would take instead of the tree (Metropolis weights, Chebyshev
 acceleration, until the error of the sum is below 1/4 in every digit of base 2^26): rounds, and bytes per peer.
 """

@@ -63,7 +63,7 @@ METHODS = {"dpspectral": ours, "diffprivlib": diffprivlib, "OpenDP": opendp}
 
 
 def work(name: str, n: int, seed: int) -> None:
-    """One run, told as JSON."""
+    """One run, printed as JSON."""
     warnings.simplefilter("ignore")
     X = rows(n, seed)
     METHODS[name](X[:100, :10])  # imports, compilation
@@ -75,7 +75,7 @@ def work(name: str, n: int, seed: int) -> None:
 
 
 def takes_sparse(name: str) -> None:
-    """Whether a sparse matrix is accepted, told as JSON."""
+    """Whether a sparse matrix is accepted, printed as JSON."""
     import scipy.sparse
 
     warnings.simplefilter("ignore")

@@ -76,7 +76,7 @@ class Round:
 
 
 def leavers(drops: int, neighbours: Iterable[int]) -> set[int]:
-    """Nobody, or party 0 and the first that is no neighbour of it: as many masks to undo on both sides."""
+    """No party, or party 0 and the first that is not its neighbour: as many masks to undo on both sides."""
     return {0, min(set(range(1, PARTIES)) - set(neighbours))} if drops else set()
 
 

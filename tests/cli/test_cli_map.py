@@ -1,4 +1,4 @@
-"""Finding one's way: the map, suggestions, completion, nobody's data."""
+"""Finding one's way: the map, suggestions, completion, synthetic data."""
 
 import os
 import shutil

@@ -155,7 +155,7 @@ class _Sum(Attack):
         """The ratio of an attacker who is party 0."""
 
     def question(self, source: Any, X: Iterate) -> Question:
-        """What the parties are asked, which everybody knows."""
+        """What the parties are asked; public."""
         query = Product(self.unit, X, SHARE_LOSS, noise_shares=source.noise_shares)
         return Question("product", query, self.budget.mu, self.budget, source.setup, source.rows)
 

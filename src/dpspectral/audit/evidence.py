@@ -20,7 +20,7 @@ CONFIDENCES = (0.95, 0.999)
 
 @dataclass(frozen=True)
 class Evidence:
-    """How often the attacker said "one" in so many games of each world."""
+    """How often the attacker said "one", of the games played in each world."""
 
     games: int
     hits: int  # in world one

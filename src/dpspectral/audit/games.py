@@ -43,7 +43,7 @@ class Finding:
 
 
 def ones(attack: Attack, which: int, games: int) -> int:
-    """How often the attacker says "one" in so many games of a world."""
+    """How often the attacker says "one" in `games` games of a world."""
     with one_thread_if_small(1, 1):
         return sum(attack.play(which) > 0 for _ in range(games))
 
@@ -51,7 +51,7 @@ def ones(attack: Attack, which: int, games: int) -> int:
 def audit(
     attack: Attack, games: int, *, processes: int | None = None, progress: Callable[[float], None] = lambda _: None
 ) -> Finding:
-    """Play so many games in each world. `processes=0` plays them here."""
+    """Play `games` games in each world. `processes=0` plays them in this process."""
     attained = attack.attained  # finds the worst pair, before the games are given away
     portions = [(which, min(_PORTION, games - start)) for which in (0, 1) for start in range(0, games, _PORTION)]
     said = [0, 0]

@@ -1,7 +1,7 @@
 """What an attacker makes of releases when it knows all the data but which of two neighbours it is.
 
 It computes both sums itself. With Gaussian noise of known deviations the log-likelihood ratio is linear in what was
-released, and for a mechanism of several releases the ratios add up: nobody can tell the worlds apart better than by
+released, and for a mechanism of several releases the ratios add up: no test tells the worlds apart better than by
 their sum.
 """
 

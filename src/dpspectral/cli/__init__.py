@@ -1,9 +1,8 @@
 """The command `dpspectral`. Summaries go to standard output, progress and errors to standard error.
 
-Help and mistyped options must not load scientific libraries. So a command has two halves:
-`commands/NAME.py` is what it is called, takes and says of itself, and needs click alone; `NAME.py` here is what it
-does, with ordinary imports. `start.do` is the one place where the first loads the second, once the options are
-understood.
+Help and mistyped options must not load scientific libraries. So a command has two halves: `commands/NAME.py` has its
+name, options and help, and needs click alone; `NAME.py` here has its body, with ordinary imports. `start.do` is the one
+place where the first loads the second, once the options are understood.
 """
 
 from __future__ import annotations

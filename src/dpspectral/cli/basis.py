@@ -1,4 +1,4 @@
-"""What the commands that make a basis share, `fit` and `federate`: what was asked, and how a result is told."""
+"""What `fit` and `federate` share: the options, and the summary of a result."""
 
 from __future__ import annotations
 

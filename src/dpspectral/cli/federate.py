@@ -21,7 +21,7 @@ from dpspectral.methods.result import Result
 from dpspectral.protocols.peers.peers import Peers
 from dpspectral.protocols.secure_sum.secure_sum import SecureSum
 
-_MOST_USERS = 1 << 24  # where nobody declared a number: what the ring is made wide enough for
+_MOST_USERS = 1 << 24  # where no number was declared: the ring is wide enough for this many
 
 
 def federate(

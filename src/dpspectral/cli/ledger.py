@@ -94,7 +94,7 @@ def verify(file: Path, result: Path | None) -> None:
 
 
 def _unknown(ledger: Ledger, result: Path) -> list[str]:
-    """What a result says of itself that the ledger does not know."""
+    """Releases that a result claims and the ledger does not hold."""
     account = Result.load(result).account
     if account.ledger != ledger.id:
         name = account.ledger or "without an id: version 0.1.0"

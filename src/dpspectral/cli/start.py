@@ -32,7 +32,7 @@ def end_quietly() -> None:
 @contextmanager
 def _usual() -> Iterator[None]:
     """KeyboardInterrupt, as Python does it, for as long as a command works."""
-    if signal.getsignal(signal.SIGINT) is not _end:  # `entry` was not called: this is somebody else's process
+    if signal.getsignal(signal.SIGINT) is not _end:  # `entry` was not called: another program's process
         yield
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,7 +18,7 @@ from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 
 Write = Callable[[Path], object]
-_PAGE = 1 << 20  # a page for people is smaller
+_PAGE = 1 << 20  # a report is smaller
 _SPARE = 1 << 20  # the summary, entries of a ledger, and what others write meanwhile
 
 

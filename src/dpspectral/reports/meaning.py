@@ -57,7 +57,7 @@ def surer(mu: float, before: float) -> float:
 
 
 def detection_rate(mu: float, false_alarms: float) -> float:
-    """The largest share of true cases that a test with so many false alarms can find."""
+    """The largest true positive rate of a test with this false positive rate."""
     return float(ndtr(ndtri(false_alarms) + mu))
 
 

@@ -64,7 +64,7 @@ def html(demo: Demo, figure: Figure) -> str:
             report.heading("Relative error"),
             report.table(["method", *(f"ε = {e:g}" for e in demo.epsilons)], body),
             report.paragraph(
-                f"dpspectral chooses for itself, from public facts and released figures; at ε = 1: {demo.reason} "
+                f"dpspectral chooses automatically, from public facts and released figures; at ε = 1: {demo.reason} "
                 "Whole users: the same, protecting everything about a person instead of one interaction. The first "
                 f"two as published: p = {demo.rank}, Gaussian start, 3 iterations, closed-form noise, one interaction."
             ),

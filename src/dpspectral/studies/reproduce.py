@@ -82,7 +82,7 @@ def table1(cells: Cells, options: Options, say: Say) -> Section:
             f"{overhead.ENTRIES:,} of them over s, {overhead.SIZES_PARTIES} parties over n·p), with exponents fitted "
             "to the measurements and to the paper's model with all constants 1. A tenth of the parties may collude "
             "and a tenth may drop out; noise and the product itself are apart, and so are the public X that is sent "
-            "to everybody and the setup, which serves all iterations."
+            "to all parties and the setup, which serves all iterations."
         ],
         header,
         shown,

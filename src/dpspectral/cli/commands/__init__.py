@@ -1,4 +1,4 @@
-"""What the commands are called, take and say of themselves. Nothing but click is loaded here.
+"""Names, options and help of the commands. Nothing but click is loaded here.
 
 The command NAME is the function NAME of the module NAME of this folder, imported when it is invoked or asked for help.
 """
@@ -39,7 +39,7 @@ _MAP = {
 
 
 class _Commands(click.Group):
-    """Commands in the order in which one needs them, under headings. Until one is wanted, its name stands for it."""
+    """Commands under headings, in the order in which they are needed; each is loaded when it is used."""
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in self.commands:

@@ -91,7 +91,7 @@ def record(**options: Any) -> None:
 @FILE
 @click.option("--run", help="Only this run (as `export` names it).  [default: all]")
 def settle(**options: Any) -> None:
-    """Free what runs have reserved and never released, say because they were killed.
+    """Free what runs reserved and never released, for example because they were killed.
 
     This is safe: a run that is still alive goes on only where there is room.
     """

@@ -21,7 +21,7 @@ from dpspectral.cli.start import do
 @reading_options
 @JSON
 def score(**options: Any) -> None:
-    """Recall and NDCG of a BASIS: users have TRAIN, and TEST should come up. NOT PRIVATE: exact figures of the data.
+    """Recall and NDCG of a BASIS: how well TRAIN predicts TEST. NOT PRIVATE: exact figures of the data.
 
     Ranking by the released popularity is shown beside it.
     """
