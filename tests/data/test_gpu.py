@@ -20,13 +20,13 @@ from dpspectral.linalg import gpu_kernels as kernels
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.gpu_algebra import GpuAlgebra
 from dpspectral.linalg.gpu_iterate import GpuIterate
+from dpspectral.methods.call import as_source
 from dpspectral.privacy import quantile
 from dpspectral.privacy.gpu_noise import Bits
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.noise import SEGMENT
 from dpspectral.privacy.normal_cdf import edge
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, Users
-from dpspectral.release.source import as_source
 
 BUDGET = Budget(5, 1e-6)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -9,8 +9,9 @@ import scipy.sparse as sp
 
 from dpspectral import Budget, Interaction, Ledger, NotPrivate
 from dpspectral.data.store import Store
+from dpspectral.methods.call import as_source
 from dpspectral.privacy.iterate import Iterate
-from dpspectral.release.source import Curator, as_source
+from dpspectral.release.source import Curator
 
 UNIT = Interaction(6)
 

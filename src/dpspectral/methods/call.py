@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
+from dpspectral.data.rows import Rows
 from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue
 from dpspectral.methods.result import Facts, Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, Ledger, Run
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import Interaction, Unit
-from dpspectral.release.source import Source, as_source
+from dpspectral.privacy.units import Interaction, PatternUnit, Unit
+from dpspectral.release.source import Curator, Source, restarted
 
 Progress = Callable[[str, float], None]  # what is being done, finished fraction of it
 Seed = int | np.random.Generator
@@ -146,3 +147,28 @@ def warn_large_delta(budget: Budget, users: int, stacklevel: int = 3) -> None:
             UserWarning,
             stacklevel=stacklevel,
         )
+
+
+def as_source(
+    data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None, *, floor_open: bool = False
+) -> Source:
+    """A source as it is, or a curator of the data. `floor_open`: a catalogue will choose the floor."""
+    if floor_open and not isinstance(unit, PatternUnit):
+        raise TypeError(f"a private catalogue goes with Interaction(...) or User(...), got {unit!r}")
+    if not floor_open and isinstance(unit, PatternUnit) and unit.floor is None:
+        _ = unit.known_floor
+    if not isinstance(data, Source):
+        return _curator(data)(data, unit, noise=restarted(noise), threads=threads)
+    if noise is not None:
+        raise ValueError("noise belongs to the source: pass it where the source is made")
+    if unit != data.unit:
+        raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
+    return data
+
+
+def _curator(data: Any) -> type[Curator]:
+    if isinstance(data, Rows) and data.on_gpu:
+        from dpspectral.release.gpu_curator import GpuCurator  # needs torch
+
+        return GpuCurator
+    return Curator

@@ -236,8 +236,8 @@ def power_basis(call: Call, run: Run, options: PowerOptions) -> Basis:
 
     bits = DEFAULT_BITS + options.extra_bits
     publish = partial(algebra.publish, bits=bits)
-    X = start_matrix(options.start, source.n, p, call.random_state, popularity, algebra)
-    last, Y = iterate(X, count, multiply, agreed if source.replicated else publish, options.momentum, algebra)
+    start = partial(start_matrix, options.start, source.n, p, call.random_state, popularity, algebra)
+    last, Y = iterate(start, count, multiply, agreed if source.replicated else publish, options.momentum, algebra)
     with one_thread_if_small(source.n, p):
         if p > rank and (count > 1 or p == source.n):
             components, eigenvalues = algebra.ritz(last, Y, rank, noise_std)
@@ -253,7 +253,7 @@ def power_basis(call: Call, run: Run, options: PowerOptions) -> Basis:
 
 
 def iterate(
-    X: Reals,
+    start: Callable[[], Reals],
     iterations: int,
     multiply: Multiply,
     publish: Callable[[Reals], Any],
@@ -262,10 +262,11 @@ def iterate(
 ) -> tuple[Any, Reals]:
     """The loop, written once: X^l = QR(multiply(X^{l−1})). Returns what was multiplied last, and the product.
 
-    `publish` turns an orthonormal matrix into what is multiplied next (rounded to a grid, or as it is). Momentum
-    subtracts β X^{l−2} R_{l−1}^{−1} before the QR, β = momentum · σ_p(Y_{l−1})²/4 (accelerated noisy power method).
+    `start` makes X⁰; `publish` turns an orthonormal matrix into what is multiplied next (rounded to a grid, or as it
+    is). Momentum subtracts β X^{l−2} R_{l−1}^{−1} before the QR, β = momentum · σ_p(Y_{l−1})²/4 (accelerated noisy
+    power method).
     """
-    before, factor = None, None
+    X, before, factor = start(), None, None
     for number in range(1, iterations + 1):
         published = publish(X)
         Y = multiply(number, published)
@@ -324,6 +325,10 @@ def plain_power_method(
         Y = operator.product(X)
         return Y if disturb is None else disturb(number, X, Y)
 
-    X = start_matrix(start, operator.n, p, random_state)
-    _, Y = iterate(X, checks.integer("iterations", iterations, low=1), multiply, lambda X: X)
+    _, Y = iterate(
+        partial(start_matrix, start, operator.n, p, random_state),
+        checks.integer("iterations", iterations, low=1),
+        multiply,
+        lambda X: X,
+    )
     return orthonormal.leading(Y, rank, 0.0)

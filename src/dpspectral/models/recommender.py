@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.core import checks, matrices
 from dpspectral.core.names import FILTERS
-from dpspectral.methods.call import Seed
+from dpspectral.methods.call import Seed, as_source
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.decompose import automatic_catalogue, decompose
 from dpspectral.methods.dense import MAX_BYTES
@@ -32,7 +32,6 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit
-from dpspectral.release.source import as_source
 
 Reals = NDArray[np.float64]
 

@@ -8,14 +8,11 @@ full until its run is over.
 from __future__ import annotations
 
 import math
-import os
-import secrets
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from dpspectral.core import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
@@ -68,9 +65,12 @@ class Release:
         for name in ("what", "protects"):
             if not isinstance(getattr(self, name), str):
                 raise TypeError(f"{name} must be text, got {getattr(self, name)!r}")
-        object.__setattr__(self, "private", checks.flag("private", self.private))
+        if type(self.private) is not bool:
+            object.__setattr__(self, "private", checks.flag("private", self.private))
         for name in ("sensitivity", "sigma", "step"):  # as floats: a file gives them back as such
-            object.__setattr__(self, name, checks.real(name, getattr(self, name), low=0))
+            value = getattr(self, name)
+            if type(value) is not float or not 0 < value < math.inf:
+                object.__setattr__(self, name, checks.real(name, value, low=0))
 
     @classmethod
     def calibrated(
@@ -128,12 +128,6 @@ def draft(kind: Kind, what: str, release: Release | None = None, run: str = "", 
     return Entry(0, "", kind, what, release, run, label, refers)
 
 
-def reservation(protects: str, mu: float, run: str, label: str) -> Entry:
-    """The draft of all that a run may spend."""
-    what = f"reserved{f' for {label}' if label else ''}"
-    return draft(Kind.RESERVE, what, Release(what, protects, mu, 1.0), run, label)
-
-
 def standing(entries: Iterable[Entry]) -> list[Entry]:
     """Releases, and what was recorded as spent, without those that were cancelled."""
     entries = list(entries)
@@ -158,9 +152,14 @@ def releases(entries: Iterable[Entry]) -> list[Release]:
     return [entry.release for entry in standing(entries) if entry.release is not None]
 
 
+def own(entries: Iterable[Entry], run: str) -> list[Release]:
+    """The releases of one run."""
+    return releases(entry for entry in entries if entry.run == run or entry.kind is Kind.CANCEL)
+
+
 def spent_by(entries: Iterable[Entry], run: str) -> float:
     """μ of the releases of one run."""
-    return total(releases(entry for entry in entries if entry.run == run or entry.kind is Kind.CANCEL))
+    return total(own(entries, run))
 
 
 def committed(entries: Sequence[Entry], more: float = 0.0, run: str = "") -> float:
@@ -184,16 +183,6 @@ def relation(entries: Iterable[Entry]) -> str | None:
     entries = list(entries)
     counting = [entry.release for entry in (*standing(entries), *reservations(entries)) if entry.release is not None]
     return next((release.protects for release in counting if release.protects), None)
-
-
-def own(entries: Iterable[Entry], run: str) -> tuple[Release, ...]:
-    """The releases of one run."""
-    return tuple(releases(entry for entry in entries if entry.run == run or entry.kind is Kind.CANCEL))
-
-
-def private(releases: Iterable[Release]) -> bool:
-    """Whether none of them was seeded by hand."""
-    return all(release.private for release in releases)
 
 
 def left(entries: Sequence[Entry], budget: Budget) -> float:
@@ -229,47 +218,34 @@ def _reserved_words(entries: Sequence[Entry], run: str) -> str:
     return f"; part of it is reserved by {names} (if that run is dead: dpspectral ledger settle FILE)"
 
 
-Check = Callable[[list[Entry]], None]  # raises if what is to be added does not fit the entries there are
+# What is to be written down next, given the entries there are at that moment; raises if it does not fit.
 
 
-class Entries(Protocol):
-    """Where entries are kept."""
-
-    id: str
-
-    def entries(self) -> list[Entry]: ...
-
-    def writable(self) -> None:
-        """Raise if nothing may be added."""
-
-    def append(self, draft: Entry, check: Check | None = None) -> int:
-        """Write the entry down, if `check` accepts those there are at that moment; returns its number."""
+def charged(entries: Sequence[Entry], *, release: Release, budget: Budget, run: str, label: str, limit: float) -> Entry:
+    """A release."""
+    check_fits(entries, budget, release.protects, release.mu, run, limit)
+    return draft(Kind.RELEASE, release.what, release, run, label)
 
 
-class InMemory:
-    """Entries of this process."""
+def reserved(entries: Sequence[Entry], *, protects: str, mu: float, budget: Budget, run: str, label: str) -> Entry:
+    """All that a run may spend."""
+    check_fits(entries, budget, protects, mu, run)
+    what = f"reserved{f' for {label}' if label else ''}"
+    return draft(Kind.RESERVE, what, Release(what, protects, mu, 1.0), run, label)
 
-    def __init__(self, entries: Sequence[Entry] = (), ledger: str | None = None, closed: bool = False) -> None:
-        self._entries, self._closed = list(entries), closed
-        self.id = ledger or secrets.token_hex(16)
-        self._process, self._lock = os.getpid(), threading.Lock()
 
-    def entries(self) -> list[Entry]:
-        return list(self._entries)
+def cancelled(entries: Sequence[Entry], *, number: int) -> Entry:
+    """The end of a release that has not happened and never will."""
+    meant = next((entry for entry in entries if entry.number == number and entry.kind is Kind.RELEASE), None)
+    if meant is None:
+        raise ValueError(f"entry {number} is not a release of this ledger")
+    if number not in {entry.number for entry in standing(entries)}:
+        raise ValueError(f"entry {number} is cancelled already")
+    if any(entry.kind is Kind.SPENT and entry.number > number for entry in entries):
+        raise ValueError(f"entry {number} stands: what was recorded since reckons with it")
+    return draft(Kind.CANCEL, meant.what, meant.release, meant.run, meant.label, number)
 
-    def writable(self) -> None:
-        if self._process != os.getpid():
-            raise BudgetExceededError("this ledger belongs to another process: a forked copy would be a second budget")
-        if self._closed:
-            raise BudgetExceededError(
-                "this ledger was unpickled: the original may have been charged since, so this copy takes no more; "
-                "Ledger.create(path, budget) makes one in a file that processes can share"
-            )
 
-    def append(self, draft: Entry, check: Check | None = None) -> int:
-        with self._lock:
-            if check is not None:
-                self.writable()
-                check(self.entries())
-            self._entries.append(draft.written(len(self._entries) + 1))
-            return len(self._entries)
+def settled(entries: Sequence[Entry], *, reservation: Entry) -> Entry:
+    """The end of a run that had reserved."""
+    return draft(Kind.SETTLE, "run is over", None, reservation.run, reservation.label, reservation.number)

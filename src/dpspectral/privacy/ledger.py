@@ -6,30 +6,32 @@ import json
 import math
 import os
 import secrets
+import threading
 import warnings
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from dpspectral.core import checks
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.entries import (
     BudgetExceededError,
-    Entries,
     Entry,
-    InMemory,
     Kind,
     Release,
+    cancelled,
+    charged,
     check_fits,
     draft,
     left,
     own,
-    private,
     relation,
     releases,
-    reservation,
     reservations,
+    reserved,
+    settled,
     spent_by,
     standing,
     total,
@@ -59,6 +61,46 @@ def check_account(budget: Any, ledger: Any) -> None:
         raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
 
 
+class _Store(Protocol):
+    """Where entries are kept."""
+
+    id: str
+
+    def entries(self) -> list[Entry]: ...
+
+    def writable(self) -> None:
+        """Raise if nothing may be added."""
+
+    def append(self, make: Callable[[list[Entry]], Entry]) -> int:
+        """Write down what `make` makes of the entries there are at that moment; returns its number."""
+
+
+class _Memory:
+    """Entries of this process."""
+
+    def __init__(self, entries: Sequence[Entry] = (), ledger: str | None = None, closed: bool = False) -> None:
+        self._entries, self._closed = list(entries), closed
+        self.id = ledger or secrets.token_hex(16)
+        self._process, self._lock = os.getpid(), threading.Lock()
+
+    def entries(self) -> list[Entry]:
+        return list(self._entries)
+
+    def writable(self) -> None:
+        if self._process != os.getpid():
+            raise BudgetExceededError("this ledger belongs to another process: a forked copy would be a second budget")
+        if self._closed:
+            raise BudgetExceededError(
+                "this ledger was unpickled: the original may have been charged since, so this copy takes no more; "
+                "Ledger.create(path, budget) makes one in a file that processes can share"
+            )
+
+    def append(self, make: Callable[[list[Entry]], Entry]) -> int:
+        with self._lock:
+            self._entries.append(make(self.entries()).written(len(self._entries) + 1))
+            return len(self._entries)
+
+
 class Ledger:
     """Releases about one data set under one neighbouring relation, and the budget they may spend.
 
@@ -78,7 +120,7 @@ class Ledger:
         self.budget = _checked(budget)
         self.label = ""  # what runs that are reserved from here on are called
         self._runs: set[str] = set()
-        self._store: Entries = InMemory()
+        self._store: _Store = _Memory()
 
     @classmethod
     def create(
@@ -136,7 +178,7 @@ class Ledger:
             history = [
                 draft(Kind.RELEASE, one.what, one).written(place) for place, one in enumerate(state["entries"], 1)
             ]
-        self._store = InMemory(history, state.get("id"), closed=True)
+        self._store = _Memory(history, state.get("id"), closed=True)
 
     def __copy__(self) -> Self:
         return self
@@ -169,7 +211,7 @@ class Ledger:
     @property
     def private(self) -> bool:
         """False as soon as one release was seeded by hand."""
-        return private(self.entries)
+        return all(release.private for release in self.entries)
 
     @property
     def mu(self) -> float:
@@ -200,24 +242,16 @@ class Ledger:
 
         `limit` is the most that all releases of its `run` may spend together, whatever the ledger has left.
         """
-        entry = draft(Kind.RELEASE, release.what, release, _text("run", run), _text("label", label))
-        fits = partial(check_fits, budget=self.budget, protects=release.protects, mu=release.mu, run=run, limit=limit)
-        return self._store.append(entry, fits)
+        self._store.writable()
+        run, label = _text("run", run), _text("label", label)
+        return self._store.append(
+            partial(charged, release=release, budget=self.budget, run=run, label=label, limit=limit)
+        )
 
     def cancel(self, number: int) -> None:
         """Take an entry back: only for whoever knows that its release has not happened and never will."""
-        meant = [entry for entry in self._store.entries() if entry.number == number and entry.kind is Kind.RELEASE]
-        if not meant:
-            raise ValueError(f"entry {number} is not a release of this ledger")
-
-        def check(entries: list[Entry]) -> None:
-            if number not in {entry.number for entry in standing(entries)}:
-                raise ValueError(f"entry {number} is cancelled already")
-
-        first = meant[0]
-        if any(entry.kind is Kind.SPENT and entry.number > number for entry in self._store.entries()):
-            raise ValueError(f"entry {number} stands: what was recorded since reckons with it")
-        self._store.append(draft(Kind.CANCEL, first.what, first.release, first.run, first.label, number), check)
+        self._store.writable()
+        self._store.append(partial(cancelled, number=number))
 
     def reserve(self, protects: str, mu: float, *, label: str = "", run: str | None = None) -> Run:
         """All that a run may spend, set aside at its start: use as `with ledger.reserve(...) as run:`.
@@ -233,8 +267,8 @@ class Ledger:
             if entry.run == name and entry.release is not None and entry.release.mu >= mu:
                 self.require(protects, 0.0, run=name)
                 return Run(self, name, label, len(standing(before)))
-        entry = reservation(protects, mu, name, label)
-        self._store.append(entry, partial(check_fits, budget=self.budget, protects=protects, mu=mu, run=name))
+        self._store.writable()
+        self._store.append(partial(reserved, protects=protects, mu=mu, budget=self.budget, run=name, label=label))
         return Run(self, name, label, len(standing(before)))
 
     def settle(self, run: str | None = None) -> int:
@@ -242,13 +276,9 @@ class Ledger:
         count = 0
         for entry in reservations(self._store.entries()):
             if run is None or entry.run == run:
-                self._settle(entry)
+                self._store.append(partial(settled, reservation=entry))
                 count += 1
         return count
-
-    def _settle(self, reserved: Entry) -> None:
-        entry = draft(Kind.SETTLE, "run is over", None, reserved.run, reserved.label, reserved.number)
-        self._store.append(entry)
 
     @property
     def released_here(self) -> int:
@@ -258,9 +288,9 @@ class Ledger:
     def statement(self, run: str, earlier: int) -> Statement:
         """What a run has released, and where the ledger stands."""
         lasting, ledger, entries = self.path is not None, self.id, self._store.entries()
-        mine = own(entries, run)
+        mine = tuple(own(entries, run))
         return Statement(
-            ledger, self.budget, total(releases(entries)), mine, earlier, private(mine), lasting,
+            ledger, self.budget, total(releases(entries)), mine, earlier, all(one.private for one in mine), lasting,
             lasting and anchor_of(entries) is not None,
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ from dpspectral.core.files import flush
 from dpspectral.privacy import anchor, entries
 from dpspectral.privacy.anchor import Anchor
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.entries import Check, Entry, Kind, Release, draft
+from dpspectral.privacy.entries import Entry, Kind, Release, draft
 from dpspectral.privacy.ledger_lock import PATIENCE, LedgerFileError, check_host, held
 
 FORMAT = 2
@@ -179,18 +179,11 @@ class LedgerFile:
     def writable(self) -> None:
         """By whoever may open it."""
 
-    def append(self, draft: Entry, check: Check | None = None) -> int:
-        """Write the entry down if `check` accepts those there are at that moment; returns its number."""
+    def append(self, make: Callable[[list[Entry]], Entry], *, behind: bool = False) -> int:
+        """Write down what `make` makes of the entries there are at that moment; returns its number.
 
-        def checked(content: list[Entry]) -> Entry:
-            if check is not None:
-                check(content)
-            return draft
-
-        return self._append(checked)
-
-    def _append(self, make: Callable[[list[Entry]], Entry], *, behind: bool = False) -> int:
-        """`behind`: the anchor may know more than this file, because that is what is being put right."""
+        `behind`: the anchor may know more than this file, because that is what is being put right.
+        """
         with ExitStack() as locks:
             locks.enter_context(held(self.path))
             with self.transaction(write=True) as database:
@@ -224,7 +217,7 @@ class LedgerFile:
         with held(self.path), self.transaction() as database:
             before = anchor_of([row.entry for row in self._sound(database)])
         gone = lost and before is not None and not before.exists()  # one that is there is asked, whatever was said
-        self._append(lambda _: draft(Kind.ANCHOR, str(target)), behind=gone)
+        self.append(lambda _: draft(Kind.ANCHOR, str(target)), behind=gone)
 
     def record(self, what: str, mu: float | None) -> tuple[float, int]:
         """Write down what was spent outside of this file: at least what its anchor has seen. Returns μ and number.
@@ -252,7 +245,7 @@ class LedgerFile:
             relation = entries.relation(content) or ""
             return draft(Kind.SPENT, what, Release(what, relation, noted, 1.0) if noted else None)
 
-        number = self._append(make, behind=True)
+        number = self.append(make, behind=True)
         return noted, number
 
     @classmethod
@@ -273,7 +266,7 @@ class LedgerFile:
                     )
             with found.transaction(write=True) as database:
                 database.execute("UPDATE policy SET home = ?", (str(target),))
-        found._append(lambda _: draft(Kind.MOVED, f"from {home} to {target}"))
+        found.append(lambda _: draft(Kind.MOVED, f"from {home} to {target}"))
         return found
 
 

@@ -250,28 +250,3 @@ class Curator(Source):
             part.data = some_columns(self.data, columns)
             part.n = len(columns)
         return part
-
-
-def as_source(
-    data: Any, unit: Unit, noise: NotPrivate | None, threads: int | None, *, floor_open: bool = False
-) -> Source:
-    """A source as it is, or a curator of the data. `floor_open`: a catalogue will choose the floor."""
-    if floor_open and not isinstance(unit, PatternUnit):
-        raise TypeError(f"a private catalogue goes with Interaction(...) or User(...), got {unit!r}")
-    if not floor_open and isinstance(unit, PatternUnit) and unit.floor is None:
-        _ = unit.known_floor
-    if not isinstance(data, Source):
-        return _curator(data)(data, unit, noise=restarted(noise), threads=threads)
-    if noise is not None:
-        raise ValueError("noise belongs to the source: pass it where the source is made")
-    if unit != data.unit:
-        raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
-    return data
-
-
-def _curator(data: Any) -> type[Curator]:
-    if isinstance(data, Rows) and data.on_gpu:
-        from dpspectral.release.gpu_curator import GpuCurator  # needs torch
-
-        return GpuCurator
-    return Curator
