@@ -112,15 +112,16 @@ def weaker_noise(monkeypatch):
 
 def index_off_by_one(monkeypatch):
     """The noise of an iteration is made for the iterate before."""
-    seen, original = [], Product.sensitivity.fget
+    seen, original = [], Product.rounding.func
 
     def late(query):
         if not seen or seen[-1].X is not query.X:
             seen.append(query)
         before = seen[-2] if len(seen) > 1 and query.X.shape == seen[-2].X.shape else query
-        return original(before) * before.scale / query.scale
+        meant, used = original(query), original(before)
+        return meant._replace(sensitivity=used.sensitivity * used.scale / meant.scale)
 
-    monkeypatch.setattr(Product, "sensitivity", property(late))
+    monkeypatch.setattr(Product, "rounding", property(late))
     attack = Power(budget=BUDGET)
     attack.game(attack.worlds, 0, QUIET)
     original_game = Power.game

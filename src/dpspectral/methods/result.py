@@ -9,7 +9,7 @@ import html
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from typing import Any, NamedTuple, Self
 
@@ -48,7 +48,7 @@ class Facts(NamedTuple):
     def record(self) -> dict[str, Any]:
         """For JSON: what is known."""
         record = self._asdict()
-        record["budget"] = None if self.budget is None else asdict(self.budget)
+        record["budget"] = None if self.budget is None else self.budget.record()
         record["public"] = list(self.public)
         return {name: value for name, value in record.items() if value is not None and value != ""}
 

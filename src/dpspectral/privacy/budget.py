@@ -9,7 +9,7 @@ results of earlier ones. Proof page: docs/proofs/accounting.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -78,7 +78,7 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
     return float(brentq(lambda e: log_delta(e, mu) - target, 0.0, high, xtol=1e-18, rtol=1e-15))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Budget:
     """How much may be learnt about one unit of privacy: (ε, δ). Both are always the caller's choice.
 
@@ -89,6 +89,11 @@ class Budget:
     delta : float
         Well below one in the number of people.
 
+    Attributes
+    ----------
+    mu : float
+        The exact Gaussian-DP parameter of this budget.
+
     Examples
     --------
     >>> round(Budget(epsilon=1, delta=1e-5).mu, 5)
@@ -97,15 +102,24 @@ class Budget:
 
     epsilon: float
     delta: float
+    mu: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", checks.real("epsilon", self.epsilon, low=0, high=1e8))
         object.__setattr__(self, "delta", checks.real("delta", self.delta, low=0, high=1))
+        object.__setattr__(self, "mu", mu_from_epsilon(self.epsilon, self.delta))
 
-    @property
-    def mu(self) -> float:
-        """The exact Gaussian-DP parameter of this budget."""
-        return mu_from_epsilon(self.epsilon, self.delta)
+    def __getstate__(self) -> list[float]:
+        return [self.epsilon, self.delta]  # as version 0.1 pickled it
+
+    def __setstate__(self, state: list[float]) -> None:
+        for name, value in zip(("epsilon", "delta"), state, strict=True):
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def record(self) -> dict[str, float]:
+        """For JSON."""
+        return {"epsilon": self.epsilon, "delta": self.delta}
 
     def part(self, share: float) -> Budget:
         """The budget with this share of μ² and the same δ."""

@@ -29,6 +29,7 @@ from dpspectral.privacy.units import (
     ROW_BITS,
     SAFE,
     BoundedRows,
+    Neighbours,
     PatternUnit,
     Rounding,
     SymmetricUpdate,
@@ -77,13 +78,18 @@ class Query(ABC):
 
     @property
     @abstractmethod
-    def sensitivity(self) -> float:
-        """How far neighbours are apart, in steps (ℓ2, weighted as the noise is)."""
+    def rounding(self) -> Rounding | TableRounding:
+        """How the sum becomes integers, what one step is worth, and how far neighbours are apart."""
 
     @property
-    @abstractmethod
+    def sensitivity(self) -> float:
+        """How far neighbours are apart, in steps (ℓ2, weighted as the noise is)."""
+        return self.rounding.sensitivity
+
+    @property
     def scale(self) -> float:
         """What one step is worth."""
+        return self.rounding.scale
 
     @abstractmethod
     def largest(self, users: int) -> float:
@@ -105,7 +111,7 @@ class Query(ABC):
 
     def noisy(self, exact: Ints, noise: Noise, sigma: float) -> Answer:
         """The sum with noise; the exact one is gone."""
-        scale = self.scale
+        scale = self.rounding.scale
         if self.deviations == [(exact.size, 1.0)]:
             exact += noise.rounded_gaussian(sigma, exact.shape)
         else:
@@ -114,8 +120,8 @@ class Query(ABC):
 
     def entry(self, what: str, mu: float, private: bool = True) -> Release:
         """What a ledger is told before the sum is released with noise to match μ."""
-        scale, sensitivity = self.scale, self.sensitivity
-        return Release.calibrated(what, self.unit.relation, sensitivity, mu, scale, private)
+        rounding = self.rounding
+        return Release.calibrated(what, self.unit.relation, rounding.sensitivity, mu, rounding.scale, private)
 
     @property
     def deviations(self) -> list[tuple[int, float]]:
@@ -130,24 +136,8 @@ class Query(ABC):
             start += count
 
 
-class _OnGrid(Query):
-    """Queries whose unit says how they become integers."""
-
-    @property
-    @abstractmethod
-    def rounding(self) -> Rounding | TableRounding: ...
-
-    @property
-    def sensitivity(self) -> float:
-        return self.rounding.sensitivity
-
-    @property
-    def scale(self) -> float:
-        return self.rounding.scale
-
-
 @dataclass(frozen=True)
-class Product(_OnGrid):
+class Product(Query):
     """A·X for the public matrix X."""
 
     X: Iterate
@@ -177,7 +167,7 @@ class Product(_OnGrid):
 
 
 @dataclass(frozen=True)
-class _ByDegree(_OnGrid):
+class _ByDegree(Query):
     """Sums over n items of weights that depend on a user's degree."""
 
     n: int
@@ -256,17 +246,14 @@ class RowSum(Query):
     def shape(self) -> tuple[int, ...]:
         return (self.n + self.counted,)
 
-    @property
-    def sensitivity(self) -> float:
-        replace = self.unit.neighbours == "replace"
-        rows = 2.0 if replace else math.sqrt(2) if self.counted else 1.0
-        return math.hypot(rows * 2.0**ROW_BITS, share_term(1.0, self.noise_shares) * math.sqrt(self.shape[0])) * SAFE
-
-    @property
-    def scale(self) -> float:
+    @cached_property
+    def rounding(self) -> Rounding:
         assert isinstance(self.unit, BoundedRows)
         assert self.unit.norm is not None
-        return self.unit.norm * 2.0**-ROW_BITS
+        replace = self.unit.neighbours is Neighbours.REPLACE
+        rows = 2.0 if replace else math.sqrt(2) if self.counted else 1.0
+        bound = math.hypot(rows * 2.0**ROW_BITS, share_term(1.0, self.noise_shares) * math.sqrt(self.shape[0]))
+        return Rounding(0, self.unit.norm * 2.0**-ROW_BITS, bound * SAFE)
 
     def largest(self, users: int) -> float:
         return users * 2.0**ROW_BITS
@@ -287,12 +274,8 @@ class RowCount(Query):
         return (1,)
 
     @property
-    def sensitivity(self) -> float:
-        return 1.0
-
-    @property
-    def scale(self) -> float:
-        return 1.0
+    def rounding(self) -> Rounding:
+        return Rounding(0, 1.0, 1.0)
 
     def largest(self, users: int) -> float:
         return float(users)

@@ -73,9 +73,8 @@ class SecureSum(Parties):
         retries: int = 0,
         network: Callable[..., Network] = LocalNetwork,
     ) -> None:
-        parties = list(parties)
+        parties, self._retries = list(parties), checks.integer("retries", retries, low=0)
         self._begin(parties, users)
-        self._retries = checks.integer("retries", retries, low=0)
         self._journal: Journal | None = None
         self.network = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
         self.setup, self.noise_shares = self.network.setup, self.network.setup.noise_shares
