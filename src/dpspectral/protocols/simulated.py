@@ -78,10 +78,10 @@ class SimulatedSum(Curator):
         entry = query.entry(f"{what} (simulated parties)", mu, self.noise.private)
         share = entry.sigma * math.sqrt(self._variance)
         noise = _SharedNoise(self.noise, self.survivors)
-        found = released(
+        answer = released(
             query, self.data, noise, share, charged(ledger, entry), in_twentieths(progress), **self._options
         )
-        return Answer(found.integers, found.scale, share * math.sqrt(self.survivors))
+        return Answer(answer.integers, answer.scale, share * math.sqrt(self.survivors))
 
 
 class _SharedNoise:

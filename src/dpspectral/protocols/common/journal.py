@@ -63,12 +63,12 @@ class Journal:
         if not file.exists():
             return None
         try:
-            found = read_arrays(file)
-            integers, survivors = found["integers"], found["survivors"]
+            arrays = read_arrays(file)
+            integers, survivors = arrays["integers"], arrays["survivors"]
         except (ValueError, KeyError, OSError) as error:
             raise ValueError(f"{file} is damaged; without it this sum is asked for, and paid, again") from error
         if integers.dtype != np.int64 or survivors.shape or survivors.dtype.kind not in "iu" or survivors < 1:
-            raise ValueError(f"{file} holds no opened sum; without it this sum is asked for, and paid, again")
+            raise ValueError(f"{file} does not hold an opened sum; without it this sum is asked for, and paid, again")
         return Entry(integers, int(survivors))
 
     def keep(self, question: bytes, entry: Entry) -> None:

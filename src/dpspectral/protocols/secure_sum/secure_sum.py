@@ -1,4 +1,4 @@
-"""Algorithm 2: the same noisy sums as a curator's, from parties that show their data to nobody.
+"""Algorithm 2: the same noisy sums as a curator's, from parties that keep their data to themselves.
 
 Each party adds a share of the noise; only the sum of all is opened. Of s parties, c ≥ 1 may pool what they know with
 the server (every party knows its own share) and d may drop out over the whole run, so a share has the variance

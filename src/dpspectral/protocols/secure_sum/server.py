@@ -22,7 +22,7 @@ from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, Publ
 from dpspectral.protocols.secure_sum.sealing import bundle_bytes
 from dpspectral.protocols.secure_sum.setup import Setup
 
-_OTHERS = "a table that does not name exactly the neighbours it should"
+_OTHERS = "a table of the wrong neighbours"
 
 
 class Wave(NamedTuple):
@@ -102,7 +102,7 @@ class Server:
             body = bytes(frame.body)
             given = PublicKeys.decode(body)
             if not keys.usable([given.envelope, *given.mask_keys]):
-                raise RefusedError("a public key that nobody can use")
+                raise RefusedError("invalid public key")
         else:
             body = bytes(frame.body)
             self._check(frame.party, body)
@@ -118,9 +118,9 @@ class Server:
         elif self._awaits is Kind.CONFIRM:
             member = party in self.setup.members
             if len(body) != (keys.SIGNATURE_BYTES if member else 0):
-                raise RefusedError("a signature where none is due, or none where one is")
+                raise RefusedError("a signature is missing, or not expected")
             if member and not keys.signed(self.keys[party].signer, body, self._view):
-                raise RefusedError("a signature of something else")
+                raise RefusedError("invalid signature")
         elif self._awaits is Kind.SHARES:
             if set(entries(body, bundle_bytes(self.setup))) != self._present.intersection(around):
                 raise RefusedError(_OTHERS)
@@ -213,7 +213,7 @@ class Server:
     def ask(self, question: bytes, size: int, bits: int) -> Wave:
         """Begin a round with fresh keys: a public question whose answers are `size` integers of `bits` bits.
 
-        An unfinished round is given up: its answers stay masked for ever.
+        An unfinished round is given up: its answers stay masked.
         """
         if self._ended:
             raise AbortedError(self._ended)
