@@ -40,7 +40,7 @@ class SimulatedSum(Curator):
     data, unit, noise, threads : as in `power_method`
     parties, collusion, drop_tolerance : int
         As in `SecureSum`.
-    setup : PeerSetup or EachAlone, optional
+    setup : PeerSetup or LocalNoise, optional
         What peers without a server would release instead, or parties each for itself; it says how many they are.
     dropped : int
         How many really drop out; their rows are still summed, their noise is missing.

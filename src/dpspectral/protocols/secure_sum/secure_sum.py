@@ -21,7 +21,7 @@ from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.encoding import AbortedError
-from dpspectral.protocols.common.journal import Entry, Journal
+from dpspectral.protocols.common.journal import Journal, OpenedSum
 from dpspectral.protocols.common.parties import Holdings, Parties
 from dpspectral.protocols.common.party import Party, split
 from dpspectral.protocols.common.question import Question
@@ -133,7 +133,7 @@ class SecureSum(Parties):
                     raise
                 ledger.require(entry.protects, entry.mu)  # a sum that was charged and not opened is paid again
         if journal is not None:
-            journal.keep(content, Entry(opened.integers, len(opened.survivors)))
+            journal.keep(content, OpenedSum(opened.integers, len(opened.survivors)))
         return opened.integers, len(opened.survivors)
 
     def expects(self, releases: int) -> None:
