@@ -551,9 +551,9 @@ def test_waiting_for_peers_that_do_not_come_ends_and_is_idle(group):
     assert there.text(1).startswith("interrupted")
     done, why = there.check(codes)
     assert done == []
-    assert all("3" in text and "other settings" in text for text in why.values()), why
+    assert all("3" in text and "different settings" in text for text in why.values()), why
     assert "no greeting from p3" in why[0]
-    assert "p2 came with other settings" in why[0]
+    assert "p2 came with different settings" in why[0]
     assert [there.entries(number) for number in (0, 1, 2)] == [()] * 3
 
 
@@ -639,7 +639,7 @@ def test_a_missing_config_and_one_that_is_no_toml(files):
         ({"run": {"colour": "red"}}, "[run] does not know colour"),
         ({"more": 'colour = "red"'}, "[[peers]] does not know colour"),
         ({"run": {"rnak": 2}}, "[run] does not know rnak; did you mean rank?"),
-        ({"top": {"name": "nobody"}}, "none of [[peers]]"),
+        ({"top": {"name": "nobody"}}, "not one of [[peers]]"),
         ({"top": {"listen": 7000}}, "listen must be text in quotes"),
         ({"run": {"patience": 60.0, "limit": 20.0}}, "patience must be shorter than limit"),
         ({"run": {"patience": 0.0}}, "patience"),
@@ -695,7 +695,7 @@ def test_a_key_that_is_another_or_none(files):
     assert "the secret key does not go with the public key of p0" in refused(files)
     files.file(0, "key").write_text("open sesame\n")
     files.write(0)
-    assert "is no secret key" in refused(files)
+    assert "is not a secret key" in refused(files)
     listed = [dict(vars(one)) for one in files.peers]
     listed[3]["key"] = "short"
     files.write(0, peers=listed)

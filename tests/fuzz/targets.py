@@ -46,7 +46,7 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger_file import LedgerFileError
 from dpspectral.protocols.common import encoding
 from dpspectral.protocols.common.encoding import RefusedError
-from dpspectral.protocols.common.journal import Entry, Journal
+from dpspectral.protocols.common.journal import Journal, OpenedSum
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.common.question import decode as question
 from dpspectral.protocols.peers import peer_frames as frames
@@ -175,7 +175,7 @@ def journal(content: bytes) -> None:
     (kept.folder / "run.json").write_bytes(content)
     with contextlib.suppress(ValueError):
         kept.seed()
-    kept.keep(b"?", Entry(np.zeros(1, dtype=np.int64), 1))
+    kept.keep(b"?", OpenedSum(np.zeros(1, dtype=np.int64), 1))
     next(kept.folder.glob("*.npz")).write_bytes(content)
     with contextlib.suppress(ValueError):
         kept.find(b"?")

@@ -168,7 +168,7 @@ def test_a_server_that_keeps_a_party_in_the_dark_does_not_get_its_answers_for_fr
 def test_an_answer_that_did_not_leave_is_not_charged(ratings):
     source = SecureSum.split(ratings, UNIT, 5, drop_tolerance=1)
     source.network.start()
-    source.network.clients[1].memory.mask_keys[0][0] = bytes(32)  # a key that nobody can use
+    source.network.clients[1].memory.mask_keys[0][0] = bytes(32)  # not a public key
     source.popularity(0.5, Ledger(BUDGET))
     assert [len(client.holder.ledger.entries) for client in source.network.clients] == [1, 0, 1, 1, 1]
     assert source.opened[0].survivors == 4

@@ -40,7 +40,7 @@ class SimulatedSum(Curator):
     data, unit, noise, threads : as in `power_method`
     parties, collusion, drop_tolerance : int
         As in `SecureSum`.
-    setup : PeerSetup or EachAlone, optional
+    setup : PeerSetup or LocalNoise, optional
         What peers without a server would release instead, or parties each for itself; it says how many they are.
     dropped : int
         How many really drop out; their rows are still summed, their noise is missing.
@@ -80,10 +80,10 @@ class SimulatedSum(Curator):
         entry = query.entry(f"{what} (simulated parties)", mu, self.noise.private)
         share = entry.sigma * math.sqrt(self._variance)
         noise = _SharedNoise(self.noise, self.survivors)
-        found = released(
+        answer = released(
             query, self.data, noise, share, charged(ledger, entry), in_twentieths(progress), **self._options
         )
-        return Answer(found.integers, found.scale, share * math.sqrt(self.survivors))
+        return Answer(answer.integers, answer.scale, share * math.sqrt(self.survivors))
 
 
 class _SharedNoise:

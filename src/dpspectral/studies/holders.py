@@ -19,7 +19,7 @@ from dpspectral.methods.power import PowerOptions, power_method
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction
-from dpspectral.protocols.each_alone import EachAlone
+from dpspectral.protocols.local_noise import LocalNoise
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peer_setup import PeerSetup
 from dpspectral.protocols.simulated import SimulatedSum
@@ -48,7 +48,7 @@ def _source(R: Any, kind: str, run: int) -> Source:
     if kind == "secure":
         return SimulatedSum(R, UNIT, parties=HOLDERS, collusion=COLLUSION, noise=noise)
     if kind == "local":
-        return SimulatedSum(R, UNIT, setup=EachAlone(HOLDERS), noise=noise)
+        return SimulatedSum(R, UNIT, setup=LocalNoise(HOLDERS), noise=noise)
     return SimulatedSum(R, UNIT, setup=PeerSetup(PeerGraph.regular(HOLDERS, DEGREE, run), COLLUSION), noise=noise)
 
 

@@ -44,15 +44,15 @@ _KINDS = {
 @app.query()
 def answer(message: Message, context: Context) -> Message:
     """One message of the secure sum."""
-    found, reason = None, ""
+    content, reason = None, ""
     try:
-        found = _answer(Envelope.decode(message.content), context)
+        content = _answer(Envelope.decode(message.content), context)
     except NotAllowedError as error:
         LOG.warning("no answer: %s", error)
         reason = str(error)
     except Exception as error:  # these reasons stay here: they may tell something about the data
         LOG.warning("no answer: %s: %s", type(error).__name__, error)
-    return Message(reply(found, reason), reply_to=message)
+    return Message(reply(content, reason), reply_to=message)
 
 
 def _answer(asked: Envelope, context: Context) -> bytes:
@@ -64,22 +64,22 @@ def _answer(asked: Envelope, context: Context) -> bytes:
             raise RefusedError("this node takes part in the run already")
         answered.begin(asked.setup, number, asked.stage)
         client = Client(asked.setup, asked.party, holder)
-        found = client.hello()
+        content = client.hello()
     else:
         if NAME not in state:
             raise RefusedError("this node does not take part in the run, or has lost its memory of it")
         client = Client.load(bytes(state[NAME]["memory"]), asked.setup, asked.party, holder)  # type: ignore[arg-type]
         answered.begin(asked.setup, number, asked.stage)
         try:
-            found = client.receive(asked.message)
+            content = client.receive(asked.message)
         except RefusedError:
             raise
         except Exception:
             state[NAME] = ConfigRecord({"memory": client.dump()})  # a client that has stopped stays so
             raise
     state[NAME] = ConfigRecord({"memory": client.dump()})
-    LOG.info("answered %s, %d bytes", asked.stage, len(found))
-    return found
+    LOG.info("answered %s, %d bytes", asked.stage, len(content))
+    return content
 
 
 def _number(asked: Envelope) -> int:
@@ -87,7 +87,7 @@ def _number(asked: Envelope) -> int:
     if asked.stage == "keys":
         return 0
     if asked.stage not in _KINDS:
-        raise RefusedError("there is no such stage")
+        raise RefusedError("unknown stage")
     frame = decode(asked.message, asked.setup.run)
     if not 0 <= frame.round < asked.setup.rounds:
         raise RefusedError("there are no keys for this round")

@@ -37,11 +37,11 @@ class Envelope:
     @classmethod
     def decode(cls, content: RecordDict) -> Envelope:
         try:
-            found = content.config_records[NAME]
+            record = content.config_records[NAME]
             setup = Setup(
-                *(found[name] for name in ("run", "parties", "collusion", "drop-tolerance", "rounds", "seed"))  # type: ignore[arg-type]
+                *(record[name] for name in ("run", "parties", "collusion", "drop-tolerance", "rounds", "seed"))  # type: ignore[arg-type]
             )
-            party, catalogue, stage, message = (found[name] for name in ("party", "catalogue", "stage", "message"))
+            party, catalogue, stage, message = (record[name] for name in ("party", "catalogue", "stage", "message"))
         except (KeyError, TypeError, ValueError) as error:
             raise RefusedError(f"not a message of the secure sum: {error}") from None
         if not (isinstance(party, int) and isinstance(message, bytes) and 0 <= party < setup.parties):
@@ -61,11 +61,11 @@ def reply(answer: bytes | None, reason: str = "") -> RecordDict:
 def answer_of(content: RecordDict) -> tuple[bytes | None, str]:
     """Answer, and why there is none. Raises `RefusedError` for anything else."""
     try:
-        found = content.config_records[NAME]
-        answer, answered, reason = (found[name] for name in ("answer", "answered", "reason"))
+        record = content.config_records[NAME]
+        answer, answered, reason = (record[name] for name in ("answer", "answered", "reason"))
     except KeyError as error:
-        raise RefusedError(f"no answer of a party: {error} is missing") from None
+        raise RefusedError(f"not an answer of a party: {error} is missing") from None
     if not (isinstance(answer, bytes) and isinstance(answered, bool)):
-        raise RefusedError("no answer of a party")
+        raise RefusedError("not an answer of a party")
     plain = "".join(letter if letter.isprintable() else " " for letter in str(reason)[:500])  # it goes to a log
     return answer if answered else None, plain

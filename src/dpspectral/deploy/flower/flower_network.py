@@ -19,11 +19,11 @@ _PAUSE = 0.1
 def wait_for_nodes(grid: Grid, count: int, patience: float) -> list[int]:
     """The first `count` nodes (by number) once so many are there."""
     end = time.monotonic() + patience
-    while len(found := sorted(grid.get_node_ids())) < count:
+    while len(nodes := sorted(grid.get_node_ids())) < count:
         if time.monotonic() > end:
-            raise AbortedError(f"{len(found)} nodes are connected after {patience:g} s, {count} are needed")
+            raise AbortedError(f"{len(nodes)} nodes are connected after {patience:g} s, {count} are needed")
         time.sleep(_PAUSE)
-    return found[:count]
+    return nodes[:count]
 
 
 class FlowerNetwork(Network):
@@ -53,17 +53,17 @@ class FlowerNetwork(Network):
             envelope = Envelope(self.setup, party, self._catalogue, stage, wave.message(party))
             messages.append(Message(envelope.encode(), dst_node_id=self._nodes[party], message_type=MessageType.QUERY))
         waiting = set(wave.parties)
-        for found in self._grid.send_and_receive(messages, timeout=self._patience):
-            party = places.get(found.metadata.src_node_id, -1)
+        for received in self._grid.send_and_receive(messages, timeout=self._patience):
+            party = places.get(received.metadata.src_node_id, -1)
             if party not in waiting:  # what the SuperLink itself says about a node that is gone tells us no more
                 continue
             waiting.discard(party)
-            if found.has_error():
-                self.reasons[party] = f"its node failed (code {found.error.code})"
+            if received.has_error():
+                self.reasons[party] = f"its node failed (code {received.error.code})"
                 yield party, None
             else:
                 try:
-                    answer, reason = answer_of(found.content)
+                    answer, reason = answer_of(received.content)
                 except RefusedError as error:
                     answer, reason = None, str(error)
                 if answer is None:

@@ -8,7 +8,7 @@ key = "clinic-a.key"            # made by `dpspectral peer --make-keys clinic-a.
 out = "basis.npz"
 listen = "tcp://*:7000"         # where this machine listens, if not at its address below (say, behind a router)
 
-[run]                           # the same for everybody; who differs is not talked to
+[run]                           # the same for everybody; peers with different settings are rejected
 unit = "interaction"            # or "user", "rows" (then row_norm)
 floor = 20                      # leave it out to let released figures choose it (interaction)
 rank = 8
@@ -101,7 +101,7 @@ class Config:
                 raise ValueError(f"[[peers]] two peers have the same {what}")
         own = settings.text(given, "name")
         if own not in {one.name for one in peers}:
-            raise ValueError(f"name={own!r} is none of [[peers]]")
+            raise ValueError(f"name={own!r} is not one of [[peers]]")
         unit = settings.unit(run)
         checks.integer("rank", run["rank"], low=1)
         checks.integer("users", run["users"], low=1)

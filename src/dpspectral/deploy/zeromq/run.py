@@ -27,7 +27,7 @@ from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.peer import Peer
 from dpspectral.protocols.peers.peers import ChargeOnce, PeerSums, as_bytes, from_bytes
 
-Found = TypeVar("Found")
+Output = TypeVar("Output")
 
 
 class Background:
@@ -38,7 +38,7 @@ class Background:
         self._thread = threading.Thread(target=self.loop.run_forever, name="peer", daemon=True)
         self._thread.start()
 
-    def call(self, work: Coroutine[Any, Any, Found]) -> Found:
+    def call(self, work: Coroutine[Any, Any, Output]) -> Output:
         """Wait for it; an interruption ends it."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
@@ -72,20 +72,20 @@ class OnePeer(PeerSums):
         charged = ChargeOnce(entry, ledger)
         self._asked[0] += 1
         try:
-            found = self._background.call(self._peer.sum(content, charged))
+            opened = self._background.call(self._peer.sum(content, charged))
         except BaseException:
             charged.ended(self._peer.left)
             raise
         self._note(question.what, self._peer.members, entry.mu)
         progress(1.0)
-        return found
+        return opened
 
     def agree(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
         return from_bytes(self._background.call(self._peer.agree(as_bytes(arrays))))
 
 
 def load_party(config: Config) -> Party:
-    """The rows and the ledger; raises before anybody is talked to."""
+    """The rows and the ledger; raises before any peer is contacted."""
     rows = datasets.load_rows(config.data, str(config.items), **config.reading)
     if not config.ledger.exists():
         raise ValueError(f"there is no ledger {config.ledger}: dpspectral ledger create {config.ledger} ...")

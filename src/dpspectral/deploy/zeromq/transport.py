@@ -55,7 +55,7 @@ def read_key(file: Path) -> bytes:
             return secret
     except (ValueError, KeyError, struct.error):
         pass
-    raise ValueError(f"{file} is no secret key: make one with dpspectral peer --make-keys {file}")
+    raise ValueError(f"{file} is not a secret key: make one with dpspectral peer --make-keys {file}")
 
 
 def check_public(name: str, key: str) -> str:
@@ -94,9 +94,9 @@ class Transport:
         self._deliver = deliver
         self._context = zmq.asyncio.Context()
         known = {peer.key.encode() for number, peer in enumerate(peers) if number != me}
-        self._doorman = AsyncioAuthenticator(self._context)
-        self._doorman.start()
-        self._doorman.configure_curve_callback(domain="*", credentials_provider=_Known(known))
+        self._authenticator = AsyncioAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(domain="*", credentials_provider=_Known(known))
         self._inbox = self._context.socket(zmq.ROUTER)
         self._options(self._inbox, secret)
         self._inbox.curve_server = True
@@ -107,7 +107,7 @@ class Transport:
         except OSError:
             for outbox in self._outboxes.values():
                 outbox.close(linger=0)
-            self._doorman.stop()
+            self._authenticator.stop()
             self._context.destroy(linger=0)
             raise
         self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -152,5 +152,5 @@ class Transport:
         for outbox in self._outboxes.values():
             outbox.close()
         self._inbox.close(linger=0)
-        self._doorman.stop()
+        self._authenticator.stop()
         self._context.term()

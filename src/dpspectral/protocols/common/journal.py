@@ -22,7 +22,7 @@ from dpspectral.protocols.common.keys import digest
 
 
 @dataclass(frozen=True)
-class Entry:
+class OpenedSum:
     """An opened sum: its integers, and whose they are."""
 
     integers: NDArray[np.int64]
@@ -58,20 +58,20 @@ class Journal:
         if self.ledger is not None:
             self.ledger.charge(release)
 
-    def find(self, question: bytes) -> Entry | None:
+    def find(self, question: bytes) -> OpenedSum | None:
         file = self._file(question)
         if not file.exists():
             return None
         try:
-            found = read_arrays(file)
-            integers, survivors = found["integers"], found["survivors"]
+            arrays = read_arrays(file)
+            integers, survivors = arrays["integers"], arrays["survivors"]
         except (ValueError, KeyError, OSError) as error:
             raise ValueError(f"{file} is damaged; without it this sum is asked for, and paid, again") from error
         if integers.dtype != np.int64 or survivors.shape or survivors.dtype.kind not in "iu" or survivors < 1:
-            raise ValueError(f"{file} holds no opened sum; without it this sum is asked for, and paid, again")
-        return Entry(integers, int(survivors))
+            raise ValueError(f"{file} does not hold an opened sum; without it this sum is asked for, and paid, again")
+        return OpenedSum(integers, int(survivors))
 
-    def keep(self, question: bytes, entry: Entry) -> None:
+    def keep(self, question: bytes, entry: OpenedSum) -> None:
         """All of it on disk, or nothing."""
         write_whole(self._file(question), lambda stream: np.savez(stream, **asdict(entry)))
 

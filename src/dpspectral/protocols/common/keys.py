@@ -29,7 +29,7 @@ def public_key(private: bytes) -> bytes:
 def agreed(private: bytes, publics: Iterable[bytes], purpose: bytes) -> Iterator[bytes]:
     """For each public key a 256-bit key that the owners of both key pairs can derive, and nobody else.
 
-    Raises ValueError for a public key of small order, on which nobody can agree.
+    Raises ValueError for a public key of small order, with which no key can be agreed.
     """
     own = X25519PrivateKey.from_private_bytes(private)
     for public in publics:

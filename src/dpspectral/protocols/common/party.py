@@ -5,9 +5,8 @@ items, and its own ledger. It charges its ledger before its answer leaves. The s
 but the others can open it without it (a server may tell them that the party survived and tell the party nothing), so
 from then on it has to count. Only whoever knows that a round ended before anything was opened may take the charge back.
 
-It never refuses because of its rows, however many there are: a refusal is seen by everybody and charged to nobody. Its
-sums are taken modulo 2^b, with b from the question and the setup; where they wrap, the result is wrong, and nobody has
-learnt anything.
+It never refuses because of its rows, however many there are: a refusal is public and would not be charged. Its sums are
+taken modulo 2^b, with b from the question and the setup; where they wrap, the result is wrong, and nothing is revealed.
 """
 
 from __future__ import annotations
@@ -62,8 +61,9 @@ class Party:
             self._data: Any = sp.csr_array(shape) if sp.issparse(data) else np.zeros(shape)
         else:
             self._data = checked(data, unit)
-        self.users, self.n = map(int, self._data.shape)  # whether `users` may be told is the unit's business;
-        self.users_private = isinstance(self._data, Rows) and self._data.users_private  # not if it counts who occurs
+        self.users, self.n = map(int, self._data.shape)
+        # Whether `users` may be told depends on the unit; never where rows are just who occurs in a list of pairs.
+        self.users_private = isinstance(self._data, Rows) and self._data.users_private
         self._restricted: tuple[bytes, Any] = (b"", self._data)
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """A query as bytes: what a party is asked, complete enough that it can check and compute everything itself.
 
 A header in JSON, then arrays. Sensitivity, grid, ring width and the number of noise shares are not part of it: whoever
-reads the question derives them from the query and from the setup it takes part in, and believes nobody's numbers.
+reads the question derives them from the query and from the setup it takes part in, and relies on no one else's numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One thing that peers settle by votes: a sum, or which of several arrays to go on with.
 
 The rules are those of single-decree Paxos. The leader of a ballot asks everybody what they voted for, must propose the
-latest of it, and what a quorum has voted for in one ballot is settled for ever. The leader of ballot b is the member in
+latest of it, and what a quorum has voted for in one ballot is settled for good. The leader of ballot b is the member in
 place b of the members, counted round; ballot 0 needs no asking. So no two peers ever go on with different values,
-whatever is lost, late or cut off; who cannot reach a quorum stops.
+whatever is lost, late or cut off; a peer that cannot reach a quorum stops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dpspectral.protocols.common import keys
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError, entries, table
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
-from dpspectral.protocols.peers.value import State, Value, ballot_paper
+from dpspectral.protocols.peers.value import State, Value, vote_digest
 
 if TYPE_CHECKING:
     from dpspectral.protocols.peers.peer import Peer
@@ -119,7 +119,7 @@ class Decision(ABC):
 
     def _in_turn(self, sender: int, frame: Frame) -> bool:
         if sender != self.leader(frame.ballot):
-            raise RefusedError("a ballot of somebody else")
+            raise RefusedError("sender does not lead this ballot")
         if frame.ballot < self.promised:
             self.send(sender, Kind.LATER, self.promised)
             return False
@@ -151,7 +151,7 @@ class Decision(ABC):
             raise RefusedError("a second value in one ballot")
         self._promise(ballot)
         self.vote = (ballot, value)
-        return self.peer.sign(ballot_paper(self.peer.run, self.number, ballot, value.encode(self.setup.parties)))
+        return self.peer.sign(vote_digest(self.peer.run, self.number, ballot, value.encode(self.setup.parties)))
 
     def _on_decided(self, frame: Frame) -> None:
         if self.settled is not None and self.settled[0] >= frame.ballot:
@@ -160,9 +160,9 @@ class Decision(ABC):
         size = Value.size(self.setup.parties)
         encoded, votes = bytes(frame.body[:size]), entries(frame.body[size:], keys.SIGNATURE_BYTES)
         value = Value.decode(encoded, self.setup.parties)
-        paper = ballot_paper(self.peer.run, self.number, frame.ballot, encoded)
+        paper = vote_digest(self.peer.run, self.number, frame.ballot, encoded)
         if len(votes) > self.setup.quorum or not all(self._valid(*vote, paper) for vote in votes.items()):
-            raise RefusedError("a vote that is none")
+            raise RefusedError("invalid vote signature")
         if len(votes) < self.setup.quorum:
             raise RefusedError("too few votes")
         self._settle(frame.ballot, value, votes)
@@ -184,11 +184,11 @@ class Decision(ABC):
 
     def keep_result(self, content: bytes) -> bytes:
         """Its digest, under which it is kept."""
-        found = keys.digest(content)
-        if found not in self.results and len(self.results) >= _MOST_RESULTS:
+        name = keys.digest(content)
+        if name not in self.results and len(self.results) >= _MOST_RESULTS:
             raise RefusedError("too many results")
-        self.results[found] = content
-        return found
+        self.results[name] = content
+        return name
 
     # ---- leading
 
@@ -199,7 +199,7 @@ class Decision(ABC):
         return ballot if ballot > self.promised else ballot + count
 
     async def lead(self, ballot: int) -> None:
-        """Lead a ballot to its end, or until somebody else leads a later one. In ballot 0 nobody can be bound."""
+        """Lead a ballot to its end, or until another peer leads a later one. In ballot 0 no earlier vote binds."""
         self._leading, self._promises, self._accepts = ballot, {}, {}
         self._promise(ballot)
         states = await self._ask(ballot) if ballot else {self.peer.me: self.state()}
@@ -232,7 +232,7 @@ class Decision(ABC):
 
     async def _collect(self, ballot: int, value: Value) -> bool:
         encoded = value.encode(self.setup.parties)
-        paper = ballot_paper(self.peer.run, self.number, ballot, encoded)
+        paper = vote_digest(self.peer.run, self.number, ballot, encoded)
         valid = {self.peer.me: self._cast(ballot, value)}
 
         def ask() -> None:
@@ -299,7 +299,7 @@ class Decision(ABC):
             raise
 
     async def fetch(self, value: Value, holders: list[int]) -> bool:
-        """The result of a value, from somebody who has it."""
+        """The result of a value, from a peer that has it."""
         for holder in [*holders, *holders]:
             if value.result in self.results:
                 break
@@ -323,6 +323,6 @@ class Decision(ABC):
 
 
 def _printable(content: bytes | memoryview) -> str:
-    """A short text of somebody else's, fit for one line of a terminal."""
+    """A short text from another peer, fit for one line of a terminal."""
     text = bytes(content[:200]).decode(errors="replace")
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -30,7 +30,7 @@ class _Jump(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None:
-            raise RuntimeError("nothing is left that could happen")
+            raise RuntimeError("no event is pending: the peers wait for each other")
         self.now += max(timeout, 0.0)
         return super().select(0)
 
@@ -141,9 +141,9 @@ class LocalPeers:
         async def all_of_them() -> dict[int, Any]:
             self._running = {peer.me: asyncio.ensure_future(one(peer)) for peer in self.present}
             ended = await asyncio.gather(*self._running.values(), return_exceptions=True)
-            found = dict(zip(self._running, ended, strict=True))
+            outcomes = dict(zip(self._running, ended, strict=True))
             self._running = {}
-            return {number: result for number, result in found.items() if not isinstance(result, BaseException)}
+            return {number: result for number, result in outcomes.items() if not isinstance(result, BaseException)}
 
         results = self._loop.run_until_complete(all_of_them())
         if not results:

@@ -28,7 +28,7 @@ from dpspectral.protocols.peers.peer_setup import PeerSetup
 from dpspectral.protocols.peers.peer_sum import AbandonedError, Sum
 from dpspectral.protocols.peers.same import Same
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Ints = NDArray[np.int64]
 _KEPT = 4  # decisions that are remembered, for who comes late
 _EARLY = 64  # messages about decisions to come, per peer
@@ -42,13 +42,13 @@ class Wire(Protocol):
         """Send, or lose it; never wait."""
 
 
-async def at_once(work: Callable[[], Found]) -> Found:
+async def at_once(work: Callable[[], Result]) -> Result:
     """Work in the loop itself."""
     return work()
 
 
 class _Timer:
-    """Does something again and again; no task that somebody would have to wait for."""
+    """Calls something at regular intervals; not a task, so that nothing has to await it."""
 
     def __init__(self, seconds: float, what: Callable[[], None]) -> None:
         self._seconds, self._what = seconds, what
@@ -90,8 +90,8 @@ class Peer:
         self._names = names
         self.patience, self.limit, self.work = patience, limit, work
         self._config = keys.digest(setup.fingerprint + agreement)
-        self._noise_key, self._pen = keys.new_secret(), keys.new_secret()
-        self._hellos = {number: keys.public_key(self._noise_key) + keys.signing_key(self._pen)}
+        self._noise_key, self._signing_key = keys.new_secret(), keys.new_secret()
+        self._hellos = {number: keys.public_key(self._noise_key) + keys.signing_key(self._signing_key)}
         self._others_settings: set[int] = set()
         self._pair_keys: dict[int, bytes] = {}
         self.run = b""  # known once all keys are
@@ -127,8 +127,8 @@ class Peer:
                     why = [f"no greeting from {self.names_of(silent)} within {self.limit:g} seconds"] if silent else []
                     if different:
                         why.append(
-                            f"{self.names_of(different)} came with other settings: [run], the list of peers with their "
-                            "keys and the list of items must be the same for everybody"
+                            f"{self.names_of(different)} came with different settings: [run], the list of peers with "
+                            "their keys and the list of items must be the same for all peers"
                         )
                     raise AbortedError("; ".join(why))
                 await self.pause()
@@ -162,8 +162,8 @@ class Peer:
 
     async def agree(self, content: bytes) -> bytes:
         """The lowest peer's content, where they differ: what all go on with."""
-        found: bytes = await self._take_part(Same(self, self._next, content))
-        return found
+        agreed: bytes = await self._take_part(Same(self, self._next, content))
+        return agreed
 
     async def _take_part(self, decision: Sum | Same) -> Any:
         self._decisions[decision.number] = decision
@@ -202,8 +202,8 @@ class Peer:
         return f"peer {number}" if self._names is None else self._names[number]
 
     def names_of(self, numbers: Iterable[int]) -> str:
-        found = sorted(numbers)
-        return ", ".join(map(self.name, found[:10])) + (f" and {len(found) - 10} more" if found[10:] else "")
+        listed = sorted(numbers)
+        return ", ".join(map(self.name, listed[:10])) + (f" and {len(listed) - 10} more" if listed[10:] else "")
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -213,7 +213,7 @@ class Peer:
             self.wire.send(to, Frame(kind, self.run, number, ballot, body).encode())
 
     def sign(self, content: bytes) -> bytes:
-        return keys.signature(self._pen, content)
+        return keys.signature(self._signing_key, content)
 
     def signer(self, other: int) -> bytes:
         """Its public signature key."""
@@ -271,10 +271,10 @@ class Peer:
 
     def _receive(self, sender: int, content: bytes) -> None:
         if not 0 <= sender < self.setup.parties or sender == self.me:
-            raise RefusedError("nobody of this run")
+            raise RefusedError("sender is not in this run")
         frame = decode(content)
         if frame.ballot > _MOST_BALLOTS:
-            raise RefusedError("a ballot beyond all bounds")
+            raise RefusedError("ballot number out of range")
         if frame.kind is Kind.HELLO:
             self._on_hello(sender, frame)
         elif not self.run:
@@ -299,7 +299,7 @@ class Peer:
     def _keep_early(self, number: int, sender: int, content: bytes) -> None:
         """For when this peer gets there."""
         if number > self._next + _KEPT:
-            raise RefusedError("a message from the far future")
+            raise RefusedError("a message too far ahead")
         kept = self._early.setdefault(number, [])
         if sum(one == sender for one, _ in kept) >= _EARLY:
             raise RefusedError("too many messages ahead of time")
@@ -315,20 +315,20 @@ class Peer:
 
     def _on_hello(self, sender: int, frame: Frame) -> None:
         size = 2 * keys.KEY_BYTES
-        found, config = bytes(frame.body[:size]), bytes(frame.body[size:])
+        publics, config = bytes(frame.body[:size]), bytes(frame.body[size:])
         if len(frame.body) != size + len(self._config):
             raise RefusedError("a greeting of the wrong size")
         if config != self._config:
             self._others_settings.add(sender)
-            raise RefusedError(f"peer {sender} takes part in a run of other settings")
-        if sender not in self._hellos and not keys.usable([found[: keys.KEY_BYTES]]):
-            raise RefusedError("a key on which nobody can agree")
+            raise RefusedError(f"peer {sender} has different settings")
+        if sender not in self._hellos and not keys.usable([publics[: keys.KEY_BYTES]]):
+            raise RefusedError("invalid public key")
         if any(
-            found[: keys.KEY_BYTES] == known[: keys.KEY_BYTES] for one, known in self._hellos.items() if one != sender
+            publics[: keys.KEY_BYTES] == known[: keys.KEY_BYTES] for one, known in self._hellos.items() if one != sender
         ):
-            raise RefusedError("the key of another")  # whose seeds would be shown if the other one left
-        if self._hellos.setdefault(sender, found) != found:
-            raise RefusedError(f"peer {sender} came again with other keys: it stays out of this run")
+            raise RefusedError("public key of another peer")  # whose seeds would be shown if the other one left
+        if self._hellos.setdefault(sender, publics) != publics:
+            raise RefusedError(f"peer {sender} came back with different keys: it stays out of this run")
         if frame.ballot:
             self._say_hello(sender, asks=False)
 

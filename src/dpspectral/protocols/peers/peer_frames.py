@@ -60,6 +60,8 @@ def decode(content: bytes) -> Frame:
         raise RefusedError("not a message between peers")
     if version != _VERSION:
         raise RefusedError(f"a message of version {version}; this is version {_VERSION}")
-    if kind not in Kind._value2member_map_:
-        raise RefusedError(f"a message of unknown kind {kind}")
-    return Frame(Kind(kind), run, instance, ballot, memoryview(content)[HEADER_BYTES:])
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise RefusedError(f"a message of unknown kind {kind}") from None
+    return Frame(known, run, instance, ballot, memoryview(content)[HEADER_BYTES:])

@@ -46,7 +46,7 @@ class PeerGraph:
         """A random graph in which every peer has `degree` neighbours; complete where that is all the others.
 
         A ring in random order with its nearest neighbours, then many random exchanges of two edges' ends. The seed is
-        public; it must not be chosen by somebody who knows who colludes.
+        public; it must not be chosen by anyone who knows who colludes.
         """
         s = checks.integer("peers", peers, low=3, high=_MOST_PEERS)
         k = checks.integer("degree", degree, low=2)
@@ -59,21 +59,21 @@ class PeerGraph:
             edges |= {(u, u + s // 2) for u in range(s // 2)}
         rng = np.random.default_rng(checks.integer("seed", seed, low=0))
         names = rng.permutation(s).tolist()  # so that any neighbours are as likely as any others, however exchanged
-        found = sorted((min(names[u], names[v]), max(names[u], names[v])) for u, v in edges)
+        pairs = sorted((min(names[u], names[v]), max(names[u], names[v])) for u, v in edges)
         for _ in range(100):
-            _shuffle(found, rng)
-            graph = _if_connected(s, found)
+            _shuffle(pairs, rng)
+            graph = _if_connected(s, pairs)
             if graph is not None:
                 return graph
         raise ValueError(f"no connected graph of degree={k} was found; take a larger degree")
 
     @cached_property
     def _around(self) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in range(self.peers)]
+        lists: list[list[int]] = [[] for _ in range(self.peers)]
         for u, v in self.edges:
-            found[u].append(v)
-            found[v].append(u)
-        return tuple(tuple(sorted(one)) for one in found)
+            lists[u].append(v)
+            lists[v].append(u)
+        return tuple(tuple(sorted(one)) for one in lists)
 
     def around(self, peer: int) -> tuple[int, ...]:
         return self._around[peer]

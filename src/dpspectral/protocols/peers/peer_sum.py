@@ -23,7 +23,7 @@ from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers import edges
 from dpspectral.protocols.peers.decision import Decision
 from dpspectral.protocols.peers.peer_frames import Frame, Kind
-from dpspectral.protocols.peers.value import ABANDON, SUM, State, Value
+from dpspectral.protocols.peers.value import ABANDON, SUM, State, Value, disjoint_blocks
 
 if TYPE_CHECKING:
     from dpspectral.protocols.peers.peer import Peer
@@ -53,7 +53,7 @@ class Sum(Decision):
         self._tree = self.setup.tree(self.members, self.members[0], attempt)
         self._content = content
         self._over = False
-        self.left = False  # the own part, or something made of it, has been sent to somebody
+        self.left = False  # the own part, or something made of it, has been sent
         self._block: Ids = frozenset()
         self._vector: ring.Words | None = None  # the block's sum
         self._frozen = False
@@ -150,7 +150,7 @@ class Sum(Decision):
         """The parent asks, or the leader of the ballot this peer has promised; nobody else."""
         asks = self.leader(frame.ballot) if frame.ballot else self.parent
         if sender != asks or frame.ballot != self.promised or bytes(frame.body) != self.about:
-            raise RefusedError("a request of somebody who has no business here")
+            raise RefusedError("sender may not ask for this block")
         self._wanted_by = (sender, frame.ballot)
         self._send_block()
 
@@ -167,12 +167,12 @@ class Sum(Decision):
 
     def _on_block(self, sender: int, frame: Frame) -> None:
         if sender not in self._pulled or frame.ballot != self.promised:
-            raise RefusedError("a block nobody asked for")
+            raise RefusedError("a block that was not asked for")
         if frame.ballot == 0 and self._frozen:
             raise RefusedError("a block that comes too late")
         ids, rest = members_and_rest(frame.body, self.setup.parties)
         if sender not in ids or not ids <= set(self.members) or (frame.ballot == 0 and ids & self._block):
-            raise RefusedError("a block of others")
+            raise RefusedError("a block of the wrong peers")
         vector = ring.unpacked(rest, self.question.terms.size, self.question.terms.bits)
         self._seen |= ids
         self._pulled.discard(sender)
@@ -206,7 +206,7 @@ class Sum(Decision):
         if not self._tolerable(value.out):
             raise RefusedError("too many would be left out")
         if value.out & self._touched or (self.peer.me in value.out and self.left):
-            raise RefusedError("somebody would be left out whose part has been seen")
+            raise RefusedError("a peer would be left out whose part has been seen")
 
     def _tolerable(self, out: Ids) -> bool:
         fewest = self.setup.parties - self.setup.drop_tolerance
@@ -219,7 +219,7 @@ class Sum(Decision):
             if bound.kind == ABANDON or await self.fetch(bound, holders):
                 return bound
             states = {other: state for other, state in states.items() if not state.block & bound.out}
-        blocks = _disjoint(states, self.peer.me)
+        blocks = disjoint_blocks(states, self.peer.me)
         out = frozenset(self.members).difference(*blocks.values())
         if bound is not None and bound.out != out:
             raise AbortedError("a sum may have been opened, and the parts that are left do not add up to it")
@@ -305,9 +305,9 @@ class Sum(Decision):
     def _on_seed(self, sender: int, frame: Frame) -> None:
         shown_by, gone, seed, signature = _SEED.unpack(frame.body)
         if shown_by != sender or self.settled is None or (shown_by, gone) not in self._needed(self.settled[1]):
-            raise RefusedError("a seed of others")
+            raise RefusedError("a seed that is not the sender's, or not needed")
         if not self._genuine(shown_by, gone, seed, signature):
-            raise RefusedError("a seed that is not signed")
+            raise RefusedError("invalid seed signature")
         self._seeds[shown_by, gone] = (seed, signature)
 
     def _needed(self, value: Value) -> set[tuple[int, int]]:
@@ -359,10 +359,10 @@ class Sum(Decision):
         attached, content = self.read_result(frame)
         if len(content) != ring.packed_size(self.question.terms.size, self.question.terms.bits):
             raise RefusedError("a result of the wrong size")
-        found = list(_SEED.iter_unpack(attached))
-        if not all(self._genuine(*one) for one in found):
-            raise RefusedError("seeds that are not signed by those who share them")
-        seeds: Seeds = {(shown_by, gone): (seed, signature) for shown_by, gone, seed, signature in found}
+        signed_seeds = list(_SEED.iter_unpack(attached))
+        if not all(self._genuine(*one) for one in signed_seeds):
+            raise RefusedError("invalid seed signature")
+        seeds: Seeds = {(shown_by, gone): (seed, signature) for shown_by, gone, seed, signature in signed_seeds}
         self._attached[self.keep_result(content)] = seeds
         self.try_complete()
 
@@ -377,10 +377,10 @@ class Sum(Decision):
             if value.result not in self.results:
                 return
             needed = self._needed(value)
-            found = self._attached.get(value.result, {}) | self._seeds
-            if not needed <= set(found):
+            known = self._attached.get(value.result, {}) | self._seeds
+            if not needed <= set(known):
                 return
-            self._seeds = {pair: found[pair] for pair in needed}
+            self._seeds = {pair: known[pair] for pair in needed}
         self.complete = True
         if value.kind == SUM and self.peer.me not in value.out and self.leader(ballot) not in value.out:
             staying = tuple(one for one in self.members if one not in value.out)
@@ -394,14 +394,3 @@ class Sum(Decision):
         if self.complete and self.settled is not None:
             seeds = b"".join(_SEED.pack(*pair, *signed) for pair, signed in sorted(self._seeds.items()))
             self.send_result(to, self.settled[1], seeds)
-
-
-def _disjoint(states: dict[int, State], me: int) -> dict[int, Ids]:
-    """Blocks that do not overlap, the largest first, and who has them."""
-    covered: Ids = frozenset()
-    blocks = {}
-    for one, state in sorted(states.items(), key=lambda item: (-len(item[1].block), item[0] != me, item[0])):
-        if state.block and not state.block & covered:
-            covered |= state.block
-            blocks[one] = state.block
-    return blocks

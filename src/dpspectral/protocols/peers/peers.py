@@ -160,19 +160,19 @@ class Peers(PeerSums):
 
         async def take_part(peer: Peer) -> tuple[NDArray[np.int64], int]:
             nonlocal answered
-            found = await peer.sum(content, charged)
+            opened = await peer.sum(content, charged)
             answered += 1
             progress(answered / self.setup.parties)
-            return found
+            return opened
 
         try:
-            found = network.each(take_part)
+            results = network.each(take_part)
         except BaseException:
             charged.ended(any(peer.left for peer in network.peers))
             raise
-        (total, count), *others = found.values()
+        (total, count), *others = results.values()
         assert all(np.array_equal(other, total) and size == count for other, size in others)
-        members = network.peers[next(iter(found))].members
+        members = network.peers[next(iter(results))].members
         self._note(question.what, members, entry.mu)
         return total, count
 

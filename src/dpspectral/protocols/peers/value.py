@@ -71,6 +71,17 @@ class State:
         return cls(voted, value if has_value else None, ballots, block, seen, bool(has_result))
 
 
-def ballot_paper(run: bytes, instance: int, ballot: int, value: bytes) -> bytes:
+def vote_digest(run: bytes, instance: int, ballot: int, value: bytes) -> bytes:
     """What a vote signs."""
     return digest(b"vote" + run + struct.pack(">II", instance, ballot) + value)
+
+
+def disjoint_blocks(states: dict[int, State], me: int) -> dict[int, frozenset[int]]:
+    """Blocks that do not overlap, the largest first, and who has them."""
+    covered: frozenset[int] = frozenset()
+    blocks = {}
+    for one, state in sorted(states.items(), key=lambda item: (-len(item[1].block), item[0] != me, item[0])):
+        if state.block and not state.block & covered:
+            covered |= state.block
+            blocks[one] = state.block
+    return blocks

@@ -1,7 +1,7 @@
 """A party's side of the secure sum: bytes in, bytes out, no sockets.
 
 Each stage takes one message and gives one answer. A message that does not fit is refused and changes nothing; what
-looks like foul play stops the client for good. It never gives both shares of one party, never answers a round twice,
+looks like an attack stops the client for good. It never gives both shares of one party, never answers a round twice,
 and never goes on below the threshold. Its masks depend on all it was asked, so only answers to the same question, from
 the same list of parties, cancel each other's.
 
@@ -75,7 +75,7 @@ class Client:
         if memory.awaits is not None:
             raise RefusedError("keys are advertised once")
         memory.awaits = Kind.ROSTER
-        advertised = PublicKeys(keys.public_key(memory.envelope), keys.signing_key(memory.pen), [], [])
+        advertised = PublicKeys(keys.public_key(memory.envelope), keys.signing_key(memory.signing_key), [], [])
         for number in range(self.setup.rounds):
             advertised.mask_keys.append(keys.public_key(memory.secrets[number].mask_key))
             advertised.commitments.append(keys.digest(memory.secrets[number].self_mask))
@@ -95,7 +95,7 @@ class Client:
         }
         kind = memory.awaits
         if kind is None:
-            raise RefusedError("keys come first")
+            raise RefusedError("keys have not been advertised yet")
         frame = decode(content, setup.run)
         if kind in (Kind.SURVIVORS, Kind.CONFIRMED) and frame.kind == Kind.ASK:
             kind = Kind.ASK  # the server gave the round up and begins another
@@ -109,7 +109,7 @@ class Client:
         return Frame(answers, setup.run, self.party, max(memory.round, 0), body).encode()
 
     def _stop(self, why: str) -> AbortedError:
-        """Foul play or a broken promise: forget all secrets and answer no more."""
+        """An attack or a broken promise: forget all secrets and answer no more."""
         self.memory.stopped = why
         self.memory.forget_all()
         return AbortedError(f"party {self.party} stops: {why}")
@@ -137,7 +137,7 @@ class Client:
         try:
             common = list(keys.agreed(memory.envelope, envelopes, setup.fingerprint))
         except ValueError:
-            raise RefusedError("a public key that nobody can use") from None
+            raise RefusedError("invalid public key") from None
         bundles = dict.fromkeys(neighbours, b"")
         for number in range(rounds):
             for secret in (memory.secrets[number].mask_key, memory.secrets[number].self_mask):
@@ -172,7 +172,7 @@ class Client:
             for number, pair in enumerate(pieces(content, 2 * shamir.SHARE_BYTES)):
                 held[number][other] = pair
         memory.held, memory.present = dict(held), present
-        memory.seals = {}  # the server has the sealed shares of all rounds; nobody shall open them again
+        memory.seals = {}  # the server has the sealed shares of all rounds; they must not be opened again
         memory.awaits = Kind.ASK
         return b""
 
@@ -202,7 +202,7 @@ class Client:
             content = ring.packed(elements, bits)
         except ValueError:
             self.holder.withdraw(receipt)
-            raise RefusedError("a neighbour's key that nobody can use") from None
+            raise RefusedError("invalid public key of a neighbour") from None
         # Nothing can fail from here on: the round has begun, and this is its only answer.
         memory.receipt, memory.view = receipt, view
         memory.round, memory.present, memory.awaits = number, present, Kind.SURVIVORS
@@ -225,7 +225,7 @@ class Client:
         memory.survivors = survivors
         memory.view = masks.survived_view(memory.view, survivors, self.setup)
         memory.awaits = Kind.CONFIRMED
-        return keys.signature(memory.pen, memory.view) if self.party in self._committee else b""
+        return keys.signature(memory.signing_key, memory.view) if self.party in self._committee else b""
 
     def _unmask(self, frame: Frame) -> bytes:
         """One share of each neighbour, once the committee has signed the same view."""

@@ -36,8 +36,8 @@ class Memory:
     """A party's secrets, what it holds of its neighbours, and where it is in the protocol."""
 
     present: frozenset[int]
-    envelope: bytes  # private keys: shares are sealed for this one,
-    pen: bytes  # and this one signs
+    envelope: bytes  # private key that shares are sealed for
+    signing_key: bytes
     secrets: dict[int, Secrets]  # by round
     mask_keys: dict[int, list[bytes]] = field(default_factory=dict)  # of neighbours, public, by round
     seals: dict[int, bytes] = field(default_factory=dict)  # keys of what neighbours seal for it, until it has come
@@ -59,7 +59,7 @@ class Memory:
         return cls(frozenset(range(setup.parties)), keys.new_secret(), keys.new_secret(), secrets)
 
     def forget_all(self) -> None:
-        self.secrets, self.held, self.seals, self.envelope, self.pen = {}, {}, {}, b"", b""
+        self.secrets, self.held, self.seals, self.envelope, self.signing_key = {}, {}, {}, b"", b""
 
     def encode(self, setup: Setup, party: int) -> bytes:
         """Everything the party needs to go on."""
@@ -69,7 +69,7 @@ class Memory:
                 "setup": setup.fingerprint.hex(),
                 "party": party,
                 "envelope": self.envelope.hex(),
-                "pen": self.pen.hex(),
+                "pen": self.signing_key.hex(),
                 "secrets": {r: [own.mask_key.hex(), own.self_mask.hex()] for r, own in self.secrets.items()},
                 "mask_keys": {other: [key.hex() for key in publics] for other, publics in self.mask_keys.items()},
                 "seals": {other: key.hex() for other, key in self.seals.items()},
@@ -95,7 +95,7 @@ class Memory:
             return cls(
                 present=frozenset(given["present"]),
                 envelope=bytes.fromhex(given["envelope"]),
-                pen=bytes.fromhex(given["pen"]),
+                signing_key=bytes.fromhex(given["pen"]),
                 secrets={int(r): Secrets(*map(bytes.fromhex, own)) for r, own in given["secrets"].items()},
                 mask_keys={int(o): [bytes.fromhex(key) for key in keys] for o, keys in given["mask_keys"].items()},
                 seals={int(o): bytes.fromhex(key) for o, key in given["seals"].items()},

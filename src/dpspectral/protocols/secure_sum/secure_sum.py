@@ -1,4 +1,4 @@
-"""Algorithm 2: the same noisy sums as a curator's, from parties that show their data to nobody.
+"""Algorithm 2: the same noisy sums as a curator's, from parties that keep their data to themselves.
 
 Each party adds a share of the noise; only the sum of all is opened. Of s parties, c ≥ 1 may pool what they know with
 the server (every party knows its own share) and d may drop out over the whole run, so a share has the variance
@@ -21,7 +21,7 @@ from dpspectral.privacy.ledger import Account, Release
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.encoding import AbortedError
-from dpspectral.protocols.common.journal import Entry, Journal
+from dpspectral.protocols.common.journal import Journal, OpenedSum
 from dpspectral.protocols.common.parties import Holdings, Parties
 from dpspectral.protocols.common.party import Party, split
 from dpspectral.protocols.common.question import Question
@@ -134,7 +134,7 @@ class SecureSum(Parties):
                     raise
                 ledger.require(entry.protects, entry.mu)  # a sum that was charged and not opened is paid again
         if journal is not None:
-            journal.keep(content, Entry(opened.integers, len(opened.survivors)))
+            journal.keep(content, OpenedSum(opened.integers, len(opened.survivors)))
         return opened.integers, len(opened.survivors)
 
     def expects(self, releases: int) -> None:

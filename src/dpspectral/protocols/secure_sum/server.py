@@ -22,7 +22,7 @@ from dpspectral.protocols.secure_sum.messages import OVERHEAD, Frame, Kind, Publ
 from dpspectral.protocols.secure_sum.sealing import bundle_bytes
 from dpspectral.protocols.secure_sum.setup import Setup
 
-_OTHERS = "a table that does not name exactly the neighbours it should"
+_WRONG_TABLE = "a table of the wrong neighbours"
 
 
 class Wave(NamedTuple):
@@ -33,7 +33,7 @@ class Wave(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """What a round brought to light, and whose integers it is the sum of."""
+    """The sum that a round opened, and whose integers are in it."""
 
     integers: NDArray[np.int64]
     survivors: frozenset[int]
@@ -45,12 +45,13 @@ class Server:
     def __init__(self, setup: Setup) -> None:
         self.setup, self._graph = setup, setup.graph
         self._awaits: Kind | None = Kind.KEYS
-        self._present = self._expected = frozenset(range(setup.parties))  # whose answers this wave waits for
-        self._answered: dict[int, bytes] = {}  # of this wave
+        self._present = frozenset(range(setup.parties))
+        self._expected = self._present  # whose answers this wave waits for,
+        self._answered: dict[int, bytes] = {}  # and those that have come
         self.keys: dict[int, PublicKeys] = {}
         self._round = -1
         self._asked: frozenset[int] = frozenset()  # in this round,
-        self._survivors: frozenset[int] = frozenset()  # whose masked vectors arrived,
+        self._survivors: frozenset[int] = frozenset()  # whose masked vectors arrived
         self._shares: dict[int, dict[int, bytes]] = {}
         self._total: ring.Words = np.empty(0, dtype=np.uint32)
         self._size, self._bits = 0, 0
@@ -102,7 +103,7 @@ class Server:
             body = bytes(frame.body)
             given = PublicKeys.decode(body)
             if not keys.usable([given.envelope, *given.mask_keys]):
-                raise RefusedError("a public key that nobody can use")
+                raise RefusedError("invalid public key")
         else:
             body = bytes(frame.body)
             self._check(frame.party, body)
@@ -110,7 +111,7 @@ class Server:
         return frame.party
 
     def _check(self, party: int, body: bytes) -> None:
-        """Raise if an answer after the first and before or after the masked one is not what was asked for."""
+        """Raise if this is not what was asked for (keys and masked vectors are checked where they are taken)."""
         around = self._graph.around(self.setup.seed, party)
         if self._awaits is Kind.DELIVERY:
             if body:
@@ -118,16 +119,16 @@ class Server:
         elif self._awaits is Kind.CONFIRM:
             member = party in self.setup.members
             if len(body) != (keys.SIGNATURE_BYTES if member else 0):
-                raise RefusedError("a signature where none is due, or none where one is")
+                raise RefusedError("a signature is missing, or not expected")
             if member and not keys.signed(self.keys[party].signer, body, self._view):
-                raise RefusedError("a signature of something else")
+                raise RefusedError("invalid signature")
         elif self._awaits is Kind.SHARES:
             if set(entries(body, bundle_bytes(self.setup))) != self._present.intersection(around):
-                raise RefusedError(_OTHERS)
+                raise RefusedError(_WRONG_TABLE)
         else:
             given = entries(body, 1 + shamir.SHARE_BYTES)
             if set(given) != self._asked.intersection(around):
-                raise RefusedError(_OTHERS)
+                raise RefusedError(_WRONG_TABLE)
             for other, entry in given.items():
                 if entry[0] != (SELF_MASK if other in self._survivors else MASK_KEY):
                     raise RefusedError("a share of the wrong secret")
@@ -213,7 +214,7 @@ class Server:
     def ask(self, question: bytes, size: int, bits: int) -> Wave:
         """Begin a round with fresh keys: a public question whose answers are `size` integers of `bits` bits.
 
-        An unfinished round is given up: its answers stay masked for ever.
+        An unfinished round is given up: its answers stay masked.
         """
         if self._ended:
             raise AbortedError(self._ended)

@@ -22,7 +22,7 @@ called dropped. Parties that drop out by themselves leave as many with probabili
 
 All this is about one set of survivors. A server could tell one arc of the ring that some parties dropped and another
 arc that others did; each party would see enough survivors, and the sum would lack both. So a committee of m random
-parties signs what it was told, and nobody helps to open a sum without T of its signatures under the same view:
+parties signs what it was told, and no party helps to open a sum without T of its signatures under the same view:
 
     (f) T > (m + t₁)/2, where more than t₁ of the m are corrupt with probability 2^−41 at most
     (g) fewer than T of them survive with probability 2^−20 at most

@@ -23,13 +23,13 @@ def share(secret: bytes, threshold: int, places: Sequence[int]) -> list[bytes]:
     if not 1 <= threshold <= len(places) or len(set(places)) != len(places) or min(places) < 1:
         raise ValueError("places must be distinct, positive, and at least as many as the threshold")
     coefficients = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
-    found = []
+    shares = []
     for x in places:
         value = 0
         for coefficient in coefficients:  # Horner, highest power first
             value = (value + coefficient) * x % PRIME
-        found.append(((value + int.from_bytes(secret, "big")) % PRIME).to_bytes(SHARE_BYTES, "big"))
-    return found
+        shares.append(((value + int.from_bytes(secret, "big")) % PRIME).to_bytes(SHARE_BYTES, "big"))
+    return shares
 
 
 def opened(shares: Mapping[int, bytes]) -> bytes:
@@ -50,11 +50,11 @@ def opened(shares: Mapping[int, bytes]) -> bytes:
 @lru_cache(maxsize=4096)
 def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's weights at 0: w_i = Π_{j≠i} x_j/(x_j − x_i)."""
-    found = []
+    weights = []
     for i in places:
         top, bottom = 1, 1
         for j in places:
             if j != i:
                 top, bottom = top * j % PRIME, bottom * (j - i) % PRIME
-        found.append(top * pow(bottom, -1, PRIME) % PRIME)
-    return tuple(found)
+        weights.append(top * pow(bottom, -1, PRIME) % PRIME)
+    return tuple(weights)

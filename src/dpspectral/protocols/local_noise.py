@@ -1,7 +1,7 @@
-"""Every party for itself (local differential privacy): a baseline.
+"""Local differential privacy: a baseline.
 
-What a party sends is seen by everybody, so each adds all the noise its own data needs, and the sum holds s times the
-variance. No other party, key or agreement is needed.
+What a party sends is public, so each adds all the noise its own data needs, and the sum holds s times the variance. No
+other party, key or agreement is needed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class EachAlone:
+class LocalNoise:
     """The noise of s such parties."""
 
     parties: int
