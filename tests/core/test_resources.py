@@ -86,7 +86,7 @@ def test_a_dense_release_that_does_not_fit_is_refused_before_it_is_paid_for(rati
         with pytest.raises(MemoryError, match=r"up to 80 items takes .*max_bytes.*power.*lazy") as error:
             dense_release(ratings, 4, **options, **more)
         assert "0.00 GiB are available; nothing was charged" in str(error.value)
-    source = SecureSum.split(ratings, Interaction(5), 3, users=300)
+    source = SecureSum.split(ratings, Interaction(5), 3, max_users=300)
     with pytest.raises(MemoryError, match="80 items"):
         dense_release(source, 4, **options, storage="lazy")  # a sum that all see is stored whatever one says
     with pytest.raises(MemoryError, match="80 items"):

@@ -212,7 +212,7 @@ def test_only_decompose_counts_the_users_of_pairs_by_itself(tmp_path, ratings):
         Peers(parties)
     with pytest.raises(ValueError, match="users is missing"):
         SecureSum(parties)
-    assert Peers(parties, users=2000).rows == 2000
+    assert Peers(parties, max_users=2000).rows == 2000
 
 
 def test_a_store_is_checked_once_for_a_call_and_whole(tmp_path, ratings, monkeypatch):

@@ -100,7 +100,7 @@ def in_process(ratings):
             self.asked += 1
             return super().answer(question, setup)
 
-    source = SecureSum([Seeded(k) for k in range(PARTIES)], drop_tolerance=1, users=1000)
+    source = SecureSum([Seeded(k) for k in range(PARTIES)], drop_tolerance=1, max_users=1000)
     options = {"random_state": 0, "catalogue": None, "power": PowerOptions(2, 4)}
     return decompose(source, 3, unit=Interaction(6), budget=Budget(5, 1e-6), **options).components
 

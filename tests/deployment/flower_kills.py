@@ -62,7 +62,7 @@ def in_process(R: sp.csr_array, victim: int, place: int, lost: bool) -> np.ndarr
     def network(*arguments, **options):  # type: ignore[no-untyped-def]
         return LocalNetwork(*arguments, **options, tamper=tamper)
 
-    source = SecureSum(holders, collusion=1, drop_tolerance=1, users=100_000, network=network)
+    source = SecureSum(holders, collusion=1, drop_tolerance=1, max_users=100_000, network=network)
     return decompose(
         source,
         RANK,

@@ -236,7 +236,7 @@ def main() -> None:
 def in_process(R: sp.csr_array, parties: int) -> np.ndarray:
     edges = np.linspace(0, R.shape[0], parties + 1).astype(int)
     holders = [Seeded(R[edges[k] : edges[k + 1]], k) for k in range(parties)]
-    source = SecureSum(holders, collusion=1, drop_tolerance=1, users=100_000)
+    source = SecureSum(holders, collusion=1, drop_tolerance=1, max_users=100_000)
     return decompose(
         source,
         RANK,

@@ -298,7 +298,7 @@ def test_no_frame_of_a_party_that_refuses_holds_its_sum(ratings, make):
 
     unit = Interaction(5)
     parties = [Party(ratings[k::4], unit, ledger=Refusing(BUDGET)) for k in range(4)]
-    source = make(parties, users=400) if make is SecureSum else make(parties, users=400, degree=3)
+    source = make(parties, max_users=400) if make is SecureSum else make(parties, max_users=400, degree=3)
     query = Popularity(unit, ratings.shape[1], noise_shares=source.setup.noise_shares)
     question = Question("it", query, BUDGET.mu, BUDGET, source.setup, 400)
     exact = query.evaluate(parties[0]._data)

@@ -35,7 +35,7 @@ class Dying(LocalNetwork):
 def run(parties, folder, network, lasting=None):
     made = network(parties, rounds=8)
     journal = Journal(folder, lasting)
-    source = SecureSum.over(made, UNIT, 80, users=1000, journal=journal)
+    source = SecureSum.over(made, UNIT, 80, max_users=1000, journal=journal)
     options = {"random_state": journal.seed(), "method": "power", "users": "private"}
     options["power"] = PowerOptions(iterations=2)
     return decompose(source, 3, unit=UNIT, budget=BUDGET, catalogue=PrivateCatalogue(items=40), **options), source

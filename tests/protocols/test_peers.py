@@ -74,7 +74,7 @@ def killing(victims, kind=Kind.OFFER):
 
 def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same_noise, released):
     unit, options = released
-    users = {"users": 300} if unit.relation == "user/add-remove" else {}
+    users = {"max_users": 300} if unit.relation == "user/add-remove" else {}
     peers = Peers(same_noise(ratings, unit), degree=6, collusion=2, drop_tolerance=1, **users)
     curator = SimulatedSum(ratings, unit, setup=peers.setup, noise=NotPrivate(0))
     found, expected = (decompose(s, 4, unit=unit, budget=BUDGET, random_state=0, **options) for s in (peers, curator))
@@ -87,7 +87,7 @@ def test_means_of_rows_are_the_curators(rng):
     rows = rng.normal(size=(90, 7))
     unit = BoundedRows(2.0)
     parties = [Party(rows[k::5], unit, noise=QUIET) for k in range(5)]
-    found = Peers(parties, users=90).mean(0.5, Ledger(BUDGET))
+    found = Peers(parties, max_users=90).mean(0.5, Ledger(BUDGET))
     expected = Curator(rows, unit, noise=QUIET).mean(0.5, Ledger(BUDGET))
     assert found[1] == expected[1] == 90
     np.testing.assert_allclose(found[0], expected[0], atol=1e-12)

@@ -64,7 +64,7 @@ def losing(stages, parties):
 
 def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same_noise, released):
     unit, options = released
-    users = {"users": 300} if unit.relation == "user/add-remove" else {}
+    users = {"max_users": 300} if unit.relation == "user/add-remove" else {}
     parties = SecureSum(same_noise(ratings, unit), **users)
     curator = SimulatedSum(ratings, unit, parties=9, noise=NotPrivate(0))
     found, expected = (decompose(s, 4, unit=unit, budget=BUDGET, random_state=0, **options) for s in (parties, curator))
@@ -75,7 +75,7 @@ def test_with_the_same_noise_the_basis_is_the_curators_bit_for_bit(ratings, same
 
 def test_bounded_rows_and_means_are_the_curators(rng):
     data, unit = rng.normal(size=(90, 7)) + 1, BoundedRows(3.0)
-    parties = SecureSum.split(data, unit, 5, users=100, noise=QUIET)
+    parties = SecureSum.split(data, unit, 5, max_users=100, noise=QUIET)
     curator = SimulatedSum(data, unit, parties=5, noise=QUIET)
     for source in (parties, curator):
         mean, count = source.mean(0.5, Ledger(BUDGET))
@@ -83,7 +83,7 @@ def test_bounded_rows_and_means_are_the_curators(rng):
         np.testing.assert_allclose(mean, clipped.mean(axis=0), atol=1e-4)
         assert count == 90
     X = Iterate(np.linalg.qr(rng.normal(size=(7, 2)))[0])
-    parties = SecureSum.split(data, unit, 5, users=100, noise=QUIET)
+    parties = SecureSum.split(data, unit, 5, max_users=100, noise=QUIET)
     answers = [source.answer(X, 0.5, Ledger(BUDGET), "product").integers for source in (parties, curator)]
     assert np.array_equal(*answers)
 
@@ -97,7 +97,7 @@ def test_without_noise_the_sums_are_exact_whatever_the_split(ratings):
         assert source.root_degrees(0.4, Ledger(BUDGET)) == pytest.approx(
             np.sqrt(ratings.sum(axis=1)).sum(), abs=300 * 2.0**-20
         )
-        bounded = SecureSum.split(ratings, UNIT, count, noise=QUIET, users=1000)
+        bounded = SecureSum.split(ratings, UNIT, count, noise=QUIET, max_users=1000)
         assert bounded.count(0.3, Ledger(BUDGET)) == 294  # six users have no items
 
 
@@ -351,7 +351,7 @@ def test_private_numbers_of_users_must_be_bounded_by_declaration(ratings):
     rows = np.abs(ratings.toarray().astype(float))
     unit = BoundedRows(3.0, neighbours="replace")
     with pytest.raises(ValueError, match="upper bound"):
-        SecureSum.split(rows, unit, 4, users=4000).mean(0.5, Ledger(BUDGET))
+        SecureSum.split(rows, unit, 4, max_users=4000).mean(0.5, Ledger(BUDGET))
 
 
 # Bad input
@@ -370,7 +370,7 @@ def test_bad_parties_are_refused_with_a_remedy(ratings):
     with pytest.raises(ValueError, match="users is missing"):
         SecureSum.split(ratings, User(2), 4)
     with pytest.raises(ValueError, match="users=10 were declared"):
-        SecureSum(split, users=10)
+        SecureSum(split, max_users=10)
     with pytest.raises(ValueError, match="parties=400 is more than there are rows"):
         SecureSum.split(ratings, UNIT, 400)
     with pytest.raises(ValueError, match="collusion must be"):
@@ -394,7 +394,7 @@ def test_catalogue_and_dense_release_work_over_parties(ratings):
     assert result.components.shape == (80, 3)
     assert [one.numbers for one in source.opened] == [80, 1, 40 * 41 // 2]
     assert result.ledger.epsilon() == pytest.approx(5)
-    source = SecureSum.split(ratings, Interaction(), 6, users=1 << 20)
+    source = SecureSum.split(ratings, Interaction(), 6, max_users=1 << 20)
     result = decompose(source, 3, unit=Interaction(), budget=BUDGET, users="private")
     assert result.ledger.entries[0].what == "number of users"
 

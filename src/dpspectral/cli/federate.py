@@ -38,7 +38,7 @@ def federate(
         more: dict[str, Any] = {} if degree is None else {"degree": degree}
         source: SecureSum | Peers = (Peers if engine == "peers" else SecureSum).split(
             table.matrix, unit, parties, collusion=collusion, drop_tolerance=drop_tolerance,
-            users=_MOST_USERS if asked.users is None else asked.users, rounds=(asked.iterations or 3) + 4, **more,
+            max_users=_MOST_USERS if asked.users is None else asked.users, rounds=(asked.iterations or 3) + 4, **more,
         )  # fmt: skip
         choices = asked.choices(table)
         if choices["users"] is None and unit.relation.startswith("interaction"):

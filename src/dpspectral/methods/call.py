@@ -161,7 +161,7 @@ def as_source(
         return _curator(data)(data, unit, noise=restarted(noise), threads=threads)
     if noise is not None:
         raise ValueError("noise belongs to the source: pass it where the source is made")
-    if unit != data.unit:
+    if unit is not data.unit and unit != data.unit:
         raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
     return data
 

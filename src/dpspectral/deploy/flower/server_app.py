@@ -68,7 +68,7 @@ def _decompose(
         grid, nodes, catalogue=catalogue_digest(items), collusion=int(config.get("collusion", 1)),
         drop_tolerance=int(config.get("drop-tolerance", 0)), rounds=int(config.get("rounds", 8)), patience=patience,
     )  # fmt: skip
-    source = SecureSum.over(network, unit, len(names), users=int(config["users"]), journal=journal)
+    source = SecureSum.over(network, unit, len(names), max_users=int(config["users"]), journal=journal)
     options: dict[str, Any] = {}
     if "method" in config:
         options["method"] = str(config["method"])

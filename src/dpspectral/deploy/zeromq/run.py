@@ -56,9 +56,9 @@ class Background:
 class OnePeer(PeerSums):
     """The sums of all peers, as this one gets to know them."""
 
-    def __init__(self, peer: Peer, party: Party, users: int, background: Background) -> None:
+    def __init__(self, peer: Peer, party: Party, max_users: int, background: Background) -> None:
         self._peer, self._background = peer, background
-        self._begin(Holdings(party.unit, party.n, None, party.noise.private), users)
+        self._begin(Holdings(party.unit, party.n, None, party.noise.private), max_users)
         self._begin_peers(peer.setup)
 
     @property

@@ -52,20 +52,20 @@ class Parties(Source):
     setup: Shares
     opened: list[SumRecord]
 
-    def _begin(self, parties: Sequence[Party] | Holdings, users: int | None) -> None:
-        """What is public about the data; `users` is how many there are at most, as declared."""
-        holdings = parties if isinstance(parties, Holdings) else holdings_of(parties, users)
+    def _begin(self, parties: Sequence[Party] | Holdings, max_users: int | None) -> None:
+        """What is public about the data; `max_users` is how many there are at most, as declared."""
+        holdings = parties if isinstance(parties, Holdings) else holdings_of(parties, max_users)
         self.unit, self.n, counted, self._private = holdings
         self.relation = self.unit.relation
         public = isinstance(self.unit, Interaction) or self.unit.neighbours == "replace"
-        if users is None and not (public and counted is not None):
+        if max_users is None and not (public and counted is not None):
             raise ValueError(
-                "users is missing: under this unit the number of users is not public, so declare how many there are at "
-                "most, users=..."
+                "max_users is missing: under this unit the number of users is not public, so declare how many there are "
+                "at most, max_users=..."
             )
-        self.rows = counted if users is None else users
+        self.rows = counted if max_users is None else max_users
         self._most = self.rows  # what the ring is made wide enough for
-        self._declared = users is not None
+        self._declared = max_users is not None
         self._columns: NDArray[np.int64] | None = None
         self.opened = []
 
@@ -95,12 +95,12 @@ class Parties(Source):
 
     def without_rows(self) -> Source:
         if not self._declared:
-            raise ValueError("where the number of users is private, declare how many there are at most: users=...")
+            raise ValueError("where the number of users is private, declare how many there are at most: max_users=...")
         return super().without_rows()
 
     def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         if declared is None and self._declared and self.unit.neighbours == "replace":
-            raise ValueError("users=... is an upper bound; give the number of rows for the mean, declared=...")
+            raise ValueError("max_users=... is an upper bound; give the number of rows for the mean, declared=...")
         return super().mean(mu, ledger, declared)
 
     def restricted(self, columns: NDArray[np.int64]) -> Source:
@@ -111,8 +111,8 @@ class Parties(Source):
         return part
 
 
-def holdings_of(parties: Sequence[Party], users: int | None) -> Holdings:
-    """What some parties hold together, if they agree on everything; at most `users`, where that was declared."""
+def holdings_of(parties: Sequence[Party], max_users: int | None) -> Holdings:
+    """What some parties hold together, if they agree on everything; at most `max_users`, where that was declared."""
     if not all(isinstance(party, Party) for party in parties):
         raise TypeError("parties must be Party(data, unit) objects")
     if len(parties) < 3:
@@ -127,7 +127,7 @@ def holdings_of(parties: Sequence[Party], users: int | None) -> Holdings:
         rows += party.users
         told &= not party.users_private
         private &= party.noise.private
-    checks.optional_integer("users", users, low=1)
-    if users is not None and rows > users:
-        raise ValueError(f"users={users} were declared, but the parties hold more rows")
+    checks.optional_integer("max_users", max_users, low=1)
+    if max_users is not None and rows > max_users:
+        raise ValueError(f"max_users={max_users} were declared, but the parties hold more rows")
     return Holdings(first.unit, first.n, rows if told else None, private)

@@ -84,7 +84,7 @@ class Peers(PeerSums):
         How many of them may pool what they know, and see every message. At least 1.
     drop_tolerance : int
         How many may leave over the whole run. More noise is added for it; beyond it the run ends.
-    users : int, optional
+    max_users : int, optional
         Declared largest number of users of all parties together, as in `SecureSum`.
     degree : int
         Neighbours to share noise with, where no graph is given.
@@ -117,7 +117,7 @@ class Peers(PeerSums):
         degree: int = DEGREE,
         collusion: int = 1,
         drop_tolerance: int = 0,
-        users: int | None = None,
+        max_users: int | None = None,
         rounds: int = 8,
         retries: int = 0,
         patience: float = 10.0,
@@ -125,7 +125,7 @@ class Peers(PeerSums):
         network: Callable[..., LocalPeers] = LocalPeers,
     ) -> None:
         parties = list(parties)
-        self._begin(parties, users)
+        self._begin(parties, max_users)
         graph = PeerGraph.regular(len(parties), degree, secrets.randbits(63)) if graph is None else graph
         if graph.peers != len(parties):
             raise ValueError(f"the graph has {graph.peers} peers, but there are {len(parties)} parties")

@@ -40,7 +40,7 @@ class SecureSum(Parties):
         How many of them may pool what they know with the server. At least 1: nobody is protected from noise they know.
     drop_tolerance : int
         How many may drop out over the whole run. More noise is added for it; beyond it the run ends.
-    users : int, optional
+    max_users : int, optional
         Declared largest number of users of all parties together. Required where that number is not public (whole users
         or rows that come and go); it makes the ring wide enough.
     rounds : int
@@ -68,27 +68,27 @@ class SecureSum(Parties):
         *,
         collusion: int = 1,
         drop_tolerance: int = 0,
-        users: int | None = None,
+        max_users: int | None = None,
         rounds: int = 8,
         retries: int = 0,
         network: Callable[..., Network] = LocalNetwork,
     ) -> None:
         parties, self._retries = list(parties), checks.integer("retries", retries, low=0)
-        self._begin(parties, users)
+        self._begin(parties, max_users)
         self._journal: Journal | None = None
         self.network = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
         self.setup, self.noise_shares = self.network.setup, self.network.setup.noise_shares
 
     @classmethod
     def over(
-        cls, network: Network, unit: Unit, n: int, *, users: int, retries: int = 0, journal: Journal | None = None
+        cls, network: Network, unit: Unit, n: int, *, max_users: int, retries: int = 0, journal: Journal | None = None
     ) -> Self:
-        """Parties elsewhere, behind an engine's network; `users` is declared, the parties' rows are not known here.
+        """Parties elsewhere, behind an engine's network; `max_users` is declared, the parties' rows are not known here.
 
         With a journal, sums that were opened before are not asked for again.
         """
         source = cls.__new__(cls)
-        source._begin(Holdings(unit, n, None, True), users)
+        source._begin(Holdings(unit, n, None, True), max_users)
         source.network, source._retries, source._journal = network, retries, journal
         source.setup, source.noise_shares = network.setup, network.setup.noise_shares
         return source
