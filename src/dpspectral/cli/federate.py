@@ -60,7 +60,7 @@ def _tell_peers(source: Peers, summary: dict[str, Any], told: list[tuple[str, st
     setup, sent = source.setup, source.sent
     messages, size = (sum(getattr(one, name) for one in sent) / len(sent) for name in ("messages", "bytes"))
     if as_json:
-        sums = [asdict(one) for one in source.opened]
+        sums = [one._asdict() for one in source.opened]
         happened = [asdict(one) for one in source.happened]
         traffic = {"peer_mean": {"messages": messages, "bytes": size}}
         click.echo(json.dumps({**summary, "sums": sums, "happened": happened, "traffic": traffic}, indent=2))
@@ -86,7 +86,7 @@ def _tell_peers(source: Peers, summary: dict[str, Any], told: list[tuple[str, st
 def _tell_secure_sum(source: SecureSum, summary: dict[str, Any], told: list[tuple[str, str]], as_json: bool) -> None:
     traffic, party = source.traffic, source.traffic.mean_party
     if as_json:
-        sums = [asdict(one) for one in source.opened]
+        sums = [one._asdict() for one in source.opened]
         sides = {"party_mean": asdict(party), "server": asdict(traffic.server)}
         click.echo(json.dumps({**summary, "sums": sums, "traffic": sides}, indent=2))
         return

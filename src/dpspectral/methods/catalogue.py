@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +67,7 @@ class PrivateCatalogue:
         return 2 if isinstance(unit, PatternUnit) and unit.floor is None else 1
 
 
-@dataclass(frozen=True)
-class Catalogue:
+class Catalogue(NamedTuple):
     """What was released about the items, and what was chosen from it."""
 
     popularity: Reals  # (n,), noisy, at least the public minimum
@@ -82,8 +82,7 @@ class Catalogue:
         return whole
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """A source restricted to the catalogue, and what is left to spend on it."""
 
     source: Source
@@ -130,15 +129,17 @@ def choose(
     popularity, noise_std = source.popularity(popularity_mu, ledger)
     public = declared if isinstance(unit, Interaction) else None
     kept = pick(popularity, unit, public, config, rank, mu, method, variance_factor, largest)
-    (kept,) = source.agree(kept)
+    if source.replicated:
+        (kept,) = source.agree(kept)
     restricted = source.restricted(kept)
     rest = mu * math.sqrt(1 - config.share)
     if unit.floor is None:
         roots = restricted.root_degrees(roots_mu, ledger)
         assert declared is not None
         floor = pick_floor(popularity, kept, unit, declared, roots, rank, rest, variance_factor)
-        (agreed,) = source.agree(np.array([floor]))
-        unit = unit.with_floor(int(agreed[0]))
+        if source.replicated:
+            floor = int(source.agree(np.array([floor]))[0][0])
+        unit = unit.with_floor(floor)
         restricted = restricted.with_unit(unit)
     catalogue = Catalogue(np.maximum(popularity, config.minimum), kept, noise_std, unit.floor)
     return Selection(restricted, catalogue, rest)

@@ -18,7 +18,7 @@ floors were then within 2% of the best one in error on average.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ _COMMON_OUTSIDE = 1 / 3
 _NORMAL = ndtri((np.arange(200) + 0.5) / 200)
 
 
-@dataclass(frozen=True)
-class Degrees:
+class Degrees(NamedTuple):
     """Released or public figures about the data restricted to m chosen items."""
 
     items: int  # m

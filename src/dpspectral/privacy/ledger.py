@@ -334,15 +334,11 @@ class Run:
 
     def __init__(self, ledger: Ledger, name: str = "", label: str = "", earlier: int = 0) -> None:
         self.ledger, self.name, self.label = ledger, name, label
+        self.budget = ledger.budget  # the ledger's total
         self._earlier = earlier
 
     def __repr__(self) -> str:
         return f"Run({self.label or self.name} of {self.ledger!r})"
-
-    @property
-    def budget(self) -> Budget:
-        """The ledger's total."""
-        return self.ledger.budget
 
     @property
     def entries(self) -> tuple[Release, ...]:

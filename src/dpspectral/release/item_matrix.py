@@ -113,7 +113,7 @@ class ItemProducts(ItemMatrix):
         return BinaryGram(rows, self.rounding.table, **options)
 
     def noisy(self, exact: Any, noise: Noise, sigma: float) -> Any:
-        bits, scale = grid_bits(self.n, sigma * noise.scale), self.scale
+        bits, scale = grid_bits(self.n, sigma * noise.scale), self.rounding.scale
         own = SymmetricNoise(self.n, sigma, noise.keyed(), stored=self.stored, progress=self.progress)
         return NoisyMatrix(exact, own, scale, bits)
 

@@ -185,11 +185,10 @@ class Interaction(PatternUnit):
     binarize: bool = False
 
     def __post_init__(self) -> None:
-        if self.floor is not None:
-            keep(self, floor=checks.integer("floor", self.floor, low=1, high=MAX_FLOOR))
-        keep(self, binarize=checks.flag("binarize", self.binarize))
         checks.choice("weighting", self.weighting, ("sqrt", "plain"))
-        keep(self, neighbours=Neighbours.of(self.neighbours))
+        floor = None if self.floor is None else checks.integer("floor", self.floor, low=1, high=MAX_FLOOR)
+        binarize = checks.flag("binarize", self.binarize)
+        keep(self, floor=floor, binarize=binarize, neighbours=Neighbours.of(self.neighbours))
 
     @property
     def relation(self) -> str:

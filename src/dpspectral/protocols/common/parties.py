@@ -6,7 +6,7 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +26,7 @@ from dpspectral.release.source import Source
 _MARGIN = 12  # standard deviations of a noisy count
 
 
-@dataclass(frozen=True)
-class SumRecord:
+class SumRecord(NamedTuple):
     """One sum that was opened: what everybody saw."""
 
     what: str
@@ -60,8 +59,8 @@ class Parties(Source):
         public = isinstance(self.unit, Interaction) or self.unit.neighbours == "replace"
         if max_users is None and not (public and counted is not None):
             raise ValueError(
-                "max_users is missing: under this unit the number of users is not public, so declare how many there are "
-                "at most, max_users=..."
+                "max_users is missing: under this unit the number of users is not public, so declare how many there "
+                "are at most, max_users=..."
             )
         self.rows = counted if max_users is None else max_users
         self._most = self.rows  # what the ring is made wide enough for
@@ -80,7 +79,7 @@ class Parties(Source):
         question = Question(what, query, mu, ledger.budget, self.setup, self._most, self._columns)
         content, terms = question.encode(), question.terms
         entry = replace(terms.release, private=self._private)
-        ledger.require(entry.protects, entry.mu)
+        ledger.require(entry.protects, mu)
         integers, survivors = self._sum(question, content, entry, ledger, progress)
         sigma = terms.share_deviation * math.sqrt(survivors)
         self.opened.append(SumRecord(what, terms.size, terms.bits, survivors, sigma * query.scale))
