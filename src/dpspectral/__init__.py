@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dpspectral.protocols.secure_sum.secure_sum import SecureSum
     from dpspectral.reports.basis_page import report
 
-__version__ = "0.1.1"
+__version__ = "0.2.0"
 
 __all__ = [
     "BoundedRows",

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from dpspectral import Budget, Interaction, NotPrivate, User, dense_release, power_method
 from dpspectral.cli import main
 from dpspectral.data.synthetic import tastes
-from dpspectral.methods.decompose import automatic_catalogue
+from dpspectral.methods.catalogue import automatic_catalogue
 from dpspectral.methods.plan import plan
 from dpspectral.methods.stand_in import stand_in, typical
 from dpspectral.reports.plan_page import html
@@ -35,14 +35,14 @@ def public():
 
 def results(R, unit, budget, seed):
     """Every method as the planner names it."""
-    automatic = automatic_catalogue(unit, ITEMS, RANK, budget.mu)
+    automatic = automatic_catalogue(unit, ITEMS, RANK, budget.mu, "dense")
     floor = unit if unit.floor is not None else None
     for name, catalogue in (("all items", None), ("catalogue", automatic)):
         for method, run in (("power", power_method), ("dense", dense_release)):
             if catalogue is None and floor is None:
                 planned = next(
                     o
-                    for o in plan(USERS, ITEMS, RANK, budget, public=stand_in(R)).options
+                    for o in plan(USERS, ITEMS, RANK, budget=budget, public=stand_in(R)).options
                     if o.name == f"{method}, {name}"
                 )
                 used = unit.with_floor(planned.floor)
@@ -59,7 +59,9 @@ def results(R, unit, budget, seed):
 def test_noise_level_is_the_one_that_is_used_and_methods_rank_as_measured(private, public, unit, epsilon):
     """Noise to 5%; order wherever mean errors of two methods differ by more than 10%."""
     budget = Budget(epsilon, 1e-7)
-    predicted = {option.name: option for option in plan(USERS, ITEMS, RANK, budget, unit=unit, public=public).options}
+    predicted = {
+        option.name: option for option in plan(USERS, ITEMS, RANK, budget=budget, unit=unit, public=public).options
+    }
     truth = exact_basis(private, RANK)
     measured, noise = {}, {}
     for seed in range(2):
@@ -88,7 +90,7 @@ def test_noise_level_is_the_one_that_is_used_and_methods_rank_as_measured(privat
 def test_shape_alone_is_enough_and_more_budget_never_hurts():
     errors = []
     for epsilon in (0.5, 2, 10, 50):
-        comparison = plan(20_000, 3000, 16, Budget(epsilon, 1e-8))
+        comparison = plan(20_000, 3000, 16, budget=Budget(epsilon, 1e-8))
         assert comparison.recommended is not None
         assert comparison.recommended.error <= 1.05 * min(option.error for option in comparison.options)
         errors.append(comparison.recommended.error)
@@ -96,17 +98,17 @@ def test_shape_alone_is_enough_and_more_budget_never_hurts():
 
 
 def test_upload_limit_shrinks_the_power_method_and_rules_out_the_dense_release():
-    free = plan(100_000, 40_000, 32, Budget(5, 1e-8))
-    tight = plan(100_000, 40_000, 32, Budget(5, 1e-8), upload=20_000_000)
+    free = plan(100_000, 40_000, 32, budget=Budget(5, 1e-8))
+    tight = plan(100_000, 40_000, 32, budget=Budget(5, 1e-8), upload=20_000_000)
     assert free.recommended.columns is None
     assert tight.recommended.columns is not None
     assert tight.recommended.upload <= 20_000_000
     assert not next(o for o in tight.options if o.name == "dense, catalogue").fits
-    assert plan(100_000, 40_000, 32, Budget(5, 1e-8), upload=1000).recommended is None
+    assert plan(100_000, 40_000, 32, budget=Budget(5, 1e-8), upload=1000).recommended is None
 
 
 def test_upload_counts_what_would_be_sent():
-    by_name = {o.name: o for o in plan(6040, 3678, 32, Budget(5, 1e-8)).options}
+    by_name = {o.name: o for o in plan(6040, 3678, 32, budget=Budget(5, 1e-8)).options}
     dense = by_name["dense, all items"]
     assert dense.upload == 8 * 3678 * 3679 / 2
     power = by_name["power, all items"]
@@ -115,8 +117,8 @@ def test_upload_counts_what_would_be_sent():
 
 
 def test_whole_users_cost_more_noise_than_interactions():
-    interaction = plan(6040, 3678, 32, Budget(5, 1e-8), per_user=130).recommended
-    user = plan(6040, 3678, 32, Budget(5, 1e-8), per_user=130, unit=User()).recommended
+    interaction = plan(6040, 3678, 32, budget=Budget(5, 1e-8), per_user=130).recommended
+    user = plan(6040, 3678, 32, budget=Budget(5, 1e-8), per_user=130, unit=User()).recommended
     assert user.ratio > interaction.ratio
 
 
@@ -196,6 +198,6 @@ def test_bad_upload_is_explained(text):
 
 
 def test_page_says_what_it_is():
-    page = html(plan(1000, 100, 4, Budget(1, 1e-6)))
+    page = html(plan(1000, 100, 4, budget=Budget(1, 1e-6)))
     assert "No private data was touched" in page
     assert "declared" not in page  # nothing was declared public here

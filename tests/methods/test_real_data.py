@@ -99,7 +99,7 @@ def test_planned_noise_is_the_noise_of_a_run_on_ml1m(ml1m, unit, epsilon):
     users, items = ml1m.shape
     budget = Budget(epsilon, 1 / items**2)
     half = np.random.default_rng(0).permutation(users)[: users // 2]
-    options = plan(users, items, RANK, budget, unit=unit, public=stand_in(ml1m[half])).options
+    options = plan(users, items, RANK, budget=budget, unit=unit, public=stand_in(ml1m[half])).options
     planned = {option.name: option.noise_std for option in options}
     for method in ("dense", "power"):
         result = decompose(ml1m, RANK, unit=unit, budget=budget, method=method, random_state=0, noise=NotPrivate(1))
@@ -118,7 +118,7 @@ def test_plans_agree_with_the_recorded_frontier(data_dir, name):
     levels = 0
     for unit, prefix in ((Interaction(), ""), (User(), "user-")):
         for epsilon in frontier.EPSILONS:
-            options = plan(users, items, RANK, Budget(epsilon, 1 / items**2), unit=unit, public=public).options
+            options = plan(users, items, RANK, budget=Budget(epsilon, 1 / items**2), unit=unit, public=public).options
             by_name = {option.name: option for option in options}
             found = {m: by_name.get(f"{m}, catalogue", by_name[f"{m}, all items"]) for m in ("power", "dense")}
             curves = {m: frontier.curve(recorded, name, prefix + m)[epsilon] for m in found}

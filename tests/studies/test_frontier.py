@@ -83,7 +83,9 @@ def test_planner_ranks_methods_as_measured(measured, name):
     compared = 0
     for epsilon in frontier.EPSILONS:
         for unit, methods in ((None, names), (User(), user_names)):
-            comparison = plan(users, items, frontier.RANK, Budget(epsilon, 1 / items**2), unit=unit, per_user=per_user)
+            comparison = plan(
+                users, items, frontier.RANK, budget=Budget(epsilon, 1 / items**2), unit=unit, per_user=per_user
+            )
             predicted = {option.name: option.error for option in comparison.options}
             for a, b in itertools.permutations(methods, 2):
                 if clearly_worse(measured, name, a, b, epsilon):

@@ -67,7 +67,7 @@ def _compared(options: PlanOptions) -> Plan:
         options.users,
         options.items,
         options.rank,
-        budget,
+        budget=budget,
         unit=unit,
         per_user=options.per_user,
         public=known,

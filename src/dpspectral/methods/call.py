@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpspectral.core import checks
 from dpspectral.data.rows import Rows
-from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue
+from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue, automatic_catalogue
 from dpspectral.methods.result import Facts, Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, Ledger, Run
@@ -46,7 +46,7 @@ class Call:
         *,
         unit: Unit,
         budget: Budget,
-        catalogue: PrivateCatalogue | None = None,
+        catalogue: PrivateCatalogue | str | None = None,
         ledger: Account | None = None,
         users: int | str | None = None,
         random_state: Seed | None = None,
@@ -67,11 +67,15 @@ class Call:
         checks.optional_integer("threads", threads, low=1, high=1024)
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be a function of (text, fraction), got {progress!r}")
-        if catalogue is not None and not isinstance(catalogue, PrivateCatalogue):
-            raise TypeError(f"catalogue must be None or PrivateCatalogue(...), got {catalogue!r}")
-        self.source: Source = as_source(data, unit, noise, threads, floor_open=catalogue is not None)
+        self.automatic = isinstance(catalogue, str) and catalogue == "auto"
+        if not (self.automatic or catalogue is None or isinstance(catalogue, PrivateCatalogue)):
+            kind = ValueError if isinstance(catalogue, str) else TypeError
+            raise kind(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
+        chosen = None if isinstance(catalogue, str) else catalogue
+        open_floor = chosen is not None or (self.automatic and isinstance(unit, PatternUnit))
+        self.source: Source = as_source(data, unit, noise, threads, floor_open=open_floor)
         self.rank = checks.integer("rank", rank, low=1, high=self.source.n)
-        self.ledger, self.budget, self.catalogue = ledger, budget, catalogue
+        self.ledger, self.budget, self.catalogue = ledger, budget, chosen
         self.declared_users: int | str | None = users
         self.users, self.users_counted = None if isinstance(users, str) else users, None
         self.random_state, self.progress = random_state, progress
@@ -90,10 +94,10 @@ class Call:
             return nullcontext(Run(Ledger(self.budget)))
         return self.ledger.reserve(self.source.relation, self.mu)
 
-    def with_catalogue(self, catalogue: PrivateCatalogue | None) -> Self:
-        """The same call with the catalogue that was chosen for it."""
+    def with_automatic_catalogue(self, method: str) -> Self:
+        """The same call with the catalogue that goes with its unit and number of items."""
         part = copy.copy(self)
-        part.catalogue = catalogue
+        part.catalogue = automatic_catalogue(self.source.unit, self.source.n, self.rank, self.mu, method)
         return part
 
     def with_private_users(self) -> Self:

@@ -21,10 +21,7 @@ from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
 from dpspectral.release.source import Curator
 
-_SHARE = 0.05  # of μ², for the catalogue; measured in docs/frontier.md
-_SCARCE = 0.5  # μ below which a user's catalogue gets twice as much
 _COUNT_SHARE = 0.01  # of μ², for the number of users where it is private
-_FEW = 4  # with at most this many items per component there is nothing to gain from choosing among them
 
 
 def decompose(
@@ -101,24 +98,19 @@ def decompose(
         check_options(power)
     if not isinstance(unit, Unit):
         raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
-    if isinstance(catalogue, str) and catalogue != "auto":
-        raise ValueError(f"catalogue must be 'auto', None or PrivateCatalogue(...), got {catalogue!r}")
-    automatic = catalogue == "auto"
-    open_floor = PrivateCatalogue() if isinstance(unit, PatternUnit) else None  # what is chosen, once n is known
     call = Call(
-        data, rank, unit=unit, budget=budget, catalogue=open_floor if isinstance(catalogue, str) else catalogue,
-        ledger=ledger, users=users, random_state=random_state, noise=noise, threads=threads, progress=progress,
+        data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
+        random_state=random_state, noise=noise, threads=threads, progress=progress,
     )  # fmt: skip
-    source, words = call.source, []
-    if users is None and isinstance(source, Curator) and source.users_private:
+    words = []
+    if users is None and isinstance(call.source, Curator) and call.source.users_private:
         call = call.with_private_users()
-    if automatic:
-        config, why = _catalogue(unit, source.n, call.rank, budget.mu)
-        call = call.with_catalogue(config)
-        words.append(why)
     if method == "auto":
         method, why = _method(call, power is not None, max_bytes)
         words.append(why)
+    if call.automatic:
+        call = call.with_automatic_catalogue(method)
+        words.insert(0, _chosen_catalogue(call))
     if method == "dense" and not isinstance(unit, PatternUnit):
         raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')
     if method == "dense" and power is not None:
@@ -139,23 +131,15 @@ def decompose(
     return call.result(run, basis, " ".join([*words, *_outcome(basis, unit)]))
 
 
-def automatic_catalogue(unit: PatternUnit, n: int, rank: int, mu: float) -> PrivateCatalogue | None:
-    """The catalogue that goes with a unit and a number of items; none where there is nothing to choose."""
-    few = n <= _FEW * rank
-    if few and unit.floor is not None:
-        return None
-    share = _SHARE if isinstance(unit, Interaction) or mu > _SCARCE else 2 * _SHARE
-    return PrivateCatalogue(share, items=n if few else None)
-
-
-def _catalogue(unit: Unit, n: int, rank: int, mu: float) -> tuple[PrivateCatalogue | None, str]:
+def _chosen_catalogue(call: Call) -> str:
+    """The automatic catalogue in words."""
+    unit, n, config = call.source.unit, call.source.n, call.catalogue
     if not isinstance(unit, PatternUnit):
-        return None, "All columns are used: a private catalogue is for 0/1 data."
-    config = automatic_catalogue(unit, n, rank, mu)
+        return "All columns are used: a private catalogue is for 0/1 data."
     if config is None:
-        return None, f"All {n} items are used: with so few there is nothing to gain from choosing among them."
+        return f"All {n} items are used: with so few there is nothing to gain from choosing among them."
     what = "items and degree floor" if unit.floor is None else "items"
-    return config, f"{config.share:.0%} of the budget went to noisy popularity, from which {what} were chosen."
+    return f"{config.share:.0%} of the budget went to noisy popularity, from which {what} were chosen."
 
 
 def _method(call: Call, power: bool, max_bytes: int) -> tuple[str, str]:
@@ -169,7 +153,7 @@ def _method(call: Call, power: bool, max_bytes: int) -> tuple[str, str]:
         if n * (n + 1) // 2 > n * columns * iterations:
             return "power", "The power method, because fewer numbers leave each holder of data."
         return "dense", "One dense release, because it is more accurate and sends no more numbers than iterations."
-    if call.catalogue is None and 8 * n**2 > max_bytes:
+    if call.catalogue is None and not call.automatic and 8 * n**2 > max_bytes:
         return "power", f"The power method, because the matrix of all {n} items does not fit {max_bytes / 2**30:g} GiB."
     return "dense", "One dense release, because it is the more accurate method wherever its matrix fits memory."
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpspectral.core import checks
 from dpspectral.methods.call import warn_large_delta
-from dpspectral.methods.decompose import automatic_catalogue
+from dpspectral.methods.catalogue import automatic_catalogue
 from dpspectral.methods.prediction import Option, Predictor
 from dpspectral.methods.stand_in import StandIn, typical
 from dpspectral.privacy.budget import Budget
@@ -83,8 +83,8 @@ def plan(
     users: int,
     items: int,
     rank: int,
-    budget: Budget,
     *,
+    budget: Budget,
     unit: PatternUnit | None = None,
     per_user: float | None = None,
     public: StandIn | None = None,
@@ -128,7 +128,7 @@ def plan(
     options = []
     if isinstance(unit, Interaction):
         options.append(predictor.published())
-    automatic = automatic_catalogue(unit, items, rank, budget.mu)
+    automatic = automatic_catalogue(unit, items, rank, budget.mu, "dense")
     for config in (None,) if automatic is None else (None, automatic):
         options += [predictor.power(config), predictor.dense(config)]
     possible = [option for option in options[isinstance(unit, Interaction) :] if option.fits]

@@ -21,8 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from dpspectral.core import checks, matrices
 from dpspectral.core.names import FILTERS
 from dpspectral.methods.call import Seed, as_source
-from dpspectral.methods.catalogue import PrivateCatalogue
-from dpspectral.methods.decompose import automatic_catalogue, decompose
+from dpspectral.methods.catalogue import PrivateCatalogue, automatic_catalogue
+from dpspectral.methods.decompose import decompose
 from dpspectral.methods.dense import MAX_BYTES
 from dpspectral.methods.result import Result, read_basis
 from dpspectral.models.filters import bspm, gf_cf
@@ -140,7 +140,7 @@ class PrivateRecommender(BaseEstimator):
         rank = checks.integer("n_components", self.n_components, low=1, high=n)
         declared = None if self.degrees is None else _declared(self.degrees, n)
         catalogue = self.catalogue
-        nothing = catalogue == "auto" and automatic_catalogue(unit, n, rank, budget.mu) is None
+        nothing = catalogue == "auto" and automatic_catalogue(unit, n, rank, budget.mu, "dense") is None
         if declared is None and (catalogue is None or nothing):
             catalogue = PrivateCatalogue(items=n)  # all items are kept, but their degrees are needed
         result = decompose(
