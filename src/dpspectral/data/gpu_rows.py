@@ -107,7 +107,7 @@ class GpuGram:
         )  # fmt: skip
 
     def weight_sum(self) -> int:
-        return self._host.weight_sum()  # one number: as fast on the host
+        return self._host.weight_sum()  # one number, computed on the host
 
     def column_sums(self) -> NDArray[np.int64]:
         table = self.rows.here(self.weights)
