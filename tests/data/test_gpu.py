@@ -230,7 +230,7 @@ def test_bits_are_used_once_and_for_all_numbers():
     with pytest.raises(RuntimeError, match="so many numbers"):
         bits.add(1.0, total[:9])
     bits.add(1.0, total)
-    with pytest.raises(RuntimeError, match="used once"):
+    with pytest.raises(RuntimeError, match="can be used once"):
         bits.add(1.0, total)
 
 
