@@ -133,7 +133,7 @@ def test_dates_and_uuids_have_one_text_however_finely_they_are_told():
 @pytest.mark.parametrize(
     ("ids", "says"),
     [
-        ([1, True], "row 1 is True, a truth value"),
+        ([1, True], "row 1 is True, a Boolean"),
         (np.array([True]), "of type bool"),
         (np.array([1, 2.5]), "row 1 is the number 2.5"),
         (np.array([1, np.nan]), r"row 1 is missing \(NaN\)"),

@@ -126,13 +126,13 @@ def test_a_rating_is_where_the_header_says(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("user,thing", r"no column is known as 'thing', found \['user', 'thing'\].*user: user, userid.*--no-header"),
-        ("user,item,review", "no column is known as 'review'"),
-        ("u1,3", "no column is known as 'u1'"),
+        ("user,thing", r"unknown column name 'thing' in \['user', 'thing'\].*user: user, userid.*--no-header"),
+        ("user,item,review", "unknown column name 'review'"),
+        ("u1,3", "unknown column name 'u1'"),
         ("user,rating", "no column of items"),
         ("user,customer,item", "more than one column of users"),
         ("user,item,score,stars", "more than one column of ratings"),
-        ("", "line 1: it is empty, but was said to be a header"),
+        ("", "line 1: it is empty, but was declared a header"),
     ],
 )
 def test_unknown_names_are_refused_with_the_list_of_columns(tmp_path, line, says):
@@ -154,7 +154,7 @@ def test_only_line_1_is_a_header_and_only_if_it_is_nothing_else(tmp_path):
 def test_where_an_item_is_called_like_a_column_the_header_has_to_be_told(tmp_path):
     """A person called "item" who has the item "user" must not exchange the columns of everybody."""
     text = "item,user\na,b\nb,a\n"
-    with pytest.raises(DataError, match="may be a header or, since an item is called 'user', a record; say which"):
+    with pytest.raises(DataError, match="may be a header or, since an item is called 'user', a record; use --header"):
         load(write(tmp_path, text), items=["a", "b", "user"])
     assert pairs(load(write(tmp_path, text), items=["a", "b", "user"], header=True)) == {("b", "a"), ("a", "b")}
     found = pairs(load(write(tmp_path, text), items=["a", "b", "user"], header=False))

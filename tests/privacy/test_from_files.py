@@ -284,7 +284,7 @@ def test_dates_uuids_and_zones_in_parquet_are_their_canonical_text(tmp_path):
         pq.write_table(pa.table({"user": column, "item": [0, 1]}), tmp_path / "x.parquet")
         assert load(tmp_path / "x.parquet", items=ITEMS).users == expected, column.type
     for column, says in [
-        (pa.array([True, False]), "truth value|bool"),
+        (pa.array([True, False]), "Boolean|bool"),
         (pa.array([b"\xff", b"a"]), "row 0 is .*not UTF-8"),
         (pa.array([[1], [2]]), "row 0 is a value of type"),
         (pa.array(["a", ""]), "row 1 is empty"),

@@ -308,7 +308,7 @@ def test_a_restored_copy_is_noticed_and_what_was_spent_since_is_recorded(path, p
     assert "anchor has seen 3" in verified.output
     little = run("ledger", "record", path, "--epsilon", 0.01)
     assert little.exit_code == 1
-    assert "that is the least" in little.output
+    assert "record at least that" in little.output
     recorded = run("ledger", "record", path, "--what", "lost with the disk")
     assert recorded.exit_code == 0, recorded.output
     assert Ledger.open(path).mu == pytest.approx(np.hypot(0.1, 0.3))
@@ -359,7 +359,7 @@ def test_an_anchor_that_is_gone_or_of_another_ledger_is_refused(path, place, tmp
     ledger.charge(release(0.1))
     content = place.read_text()
     place.unlink()
-    with pytest.raises(LedgerFileError, match="is not there"):
+    with pytest.raises(LedgerFileError, match="does not exist"):
         ledger.charge(release(0.1))
     for damaged in ("", "{}", content[: len(content) // 2], content.replace("mu", "nu")):
         place.write_text(damaged)

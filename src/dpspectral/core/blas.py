@@ -1,4 +1,4 @@
-"""Keep BLAS threads out of the way of ours.
+"""Limits on BLAS threads, so that they do not compete with our own.
 
 OpenBLAS workers spin for milliseconds after every call. Between sparse products on all cores, a small QR on two threads
 then costs more time than it saves: the next product ran up to twice as long.
@@ -24,7 +24,7 @@ def _controller() -> ThreadpoolController:
 
 
 def one_thread_if_small(n: int, p: int) -> AbstractContextManager[Any]:
-    """One BLAS thread for work on an n × p matrix that is quickly done, e.g. its Gram matrix."""
+    """One BLAS thread for a small computation on an n × p matrix, e.g. its Gram matrix."""
     if float(n) * p * p > _SMALL:
         return nullcontext()
     limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
@@ -32,6 +32,6 @@ def one_thread_if_small(n: int, p: int) -> AbstractContextManager[Any]:
 
 
 def one_per_core(function: Callable[[Input], Output], inputs: Iterable[Input]) -> list[Output]:
-    """Many independent pieces of work, each on one core."""
+    """Many independent tasks, each on one core."""
     with _controller().limit(limits=1, user_api="blas"):
         return in_threads(function, inputs)

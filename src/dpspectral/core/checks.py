@@ -1,4 +1,4 @@
-"""Argument checks shared by everything that releases: each names the argument, its value and what would do."""
+"""Argument checks shared by everything that releases: each error names the argument, its value and what is accepted."""
 
 from __future__ import annotations
 

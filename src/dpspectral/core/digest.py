@@ -6,6 +6,6 @@ from cryptography.hazmat.primitives import hashes
 
 
 def digest(content: bytes) -> bytes:
-    made = hashes.Hash(hashes.SHA256())
-    made.update(content)
-    return made.finalize()
+    hasher = hashes.Hash(hashes.SHA256())
+    hasher.update(content)
+    return hasher.finalize()

@@ -1,4 +1,4 @@
-"""Files: written all or nothing, once it is sure that they can be; arrays read with plain errors."""
+"""Files: written atomically, checked beforehand to be writable; arrays read with plain errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zlib import error as ZlibError  # noqa: N812
 import numpy as np
 from numpy.typing import NDArray
 
-# What NumPy raises about a file of arrays that is damaged, or none at all (found by fuzzing, tests/fuzz).
+# What NumPy raises on a damaged file of arrays, or on any other file (collected by fuzzing, tests/fuzz).
 UNREADABLE = (
     OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, NotImplementedError, MemoryError,
     SyntaxError, RuntimeError, IndexError, BadZipFile, ZlibError, LZMAError, TokenError,
@@ -41,7 +41,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
-    """Let `fill` write a temporary file beside `path`, then put it in place in one step."""
+    """Let `fill` write a temporary file beside `path`, then rename it into place atomically."""
     target = Path(path).resolve()  # a link keeps pointing to its file
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
@@ -53,13 +53,13 @@ def write_whole(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object
         os.replace(temporary, target)
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say whose
+        if isinstance(error, OSError) and error.filename is None:  # the error of a full disk names no file
             raise OSError(error.errno, error.strerror or str(error), str(target)) from error
         raise
 
 
 def flush(path: Path) -> None:
-    """A file, or the names in a folder, to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -68,20 +68,20 @@ def flush(path: Path) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str, errors: str = "strict") -> None:
-    """The text as UTF-8, all or nothing."""
+    """Write the text as UTF-8, atomically."""
     content = text.encode(errors=errors)
     write_whole(path, lambda stream: stream.write(content))
 
 
 def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file (only these names, where given); ValueError about anything else."""
+    """The arrays of an .npz file (only these names, if not None); ValueError for any other file."""
     try:
         with np.load(path, allow_pickle=False) as content:
-            found = {name: content[name] for name in content.files if names is None or name in names}
-        if not all(isinstance(values, np.ndarray) for values in found.values()):
-            raise ValueError("a member is no array")
+            arrays = {name: content[name] for name in content.files if names is None or name in names}
+        if not all(isinstance(values, np.ndarray) for values in arrays.values()):
+            raise ValueError("a member is not an array")
     except UNREADABLE as error:
         if isinstance(error, FileNotFoundError):
             raise
         raise ValueError(f"{path}: not a readable .npz file of plain arrays") from error
-    return found
+    return arrays

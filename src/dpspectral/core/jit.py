@@ -1,4 +1,4 @@
-"""Compiled loops, cached on disk where there is a place for it (a container may have none)."""
+"""Compiled loops, cached on disk where the cache is writable (in a container it may not be)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numba
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-    """Compile without the interpreter lock."""
+    """Compile a loop that releases the interpreter lock (GIL)."""
     try:
         return numba.njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # no writable place for the cache: compile anew in every process
+    except RuntimeError:  # no writable place for the cache: compile in every process
         return numba.njit(nogil=True, **options)(function)

@@ -1,4 +1,4 @@
-"""Matrices as they come: checked once, at the door, and brought to the one form that everything below works with."""
+"""Input matrices: checked once, on entry, and converted to the one form that all other code works with."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def numeric(data: Any) -> Any:
         raise TypeError(
             f"the data must be a matrix, got {data!r}; dpspectral.data.datasets.load(path).matrix reads files"
         )
-    found = data if sp.issparse(data) else np.asarray(data)
-    if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
-        raise TypeError(f"the data must be numeric (bool, int or float up to 64 bits), got dtype {found.dtype}")
-    return found
+    values = data if sp.issparse(data) else np.asarray(data)
+    if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
+        raise TypeError(f"the data must be numeric (bool, int or float up to 64 bits), got dtype {values.dtype}")
+    return values
 
 
 def matrix(data: Any) -> Any:
@@ -32,17 +32,17 @@ def matrix(data: Any) -> Any:
 
     CSR and dense arrays are used in place. Every other sparse format is converted to CSR once.
     """
-    found = numeric(data)
-    if found.ndim != 2:
-        raise ValueError(f"the data must be a matrix with users as rows, got {found.ndim} dimension(s)")
-    if 0 in found.shape:
-        raise ValueError(f"the data is empty: shape {found.shape}; at least one row and one column are needed")
-    return found.tocsr() if sp.issparse(found) and found.format != "csr" else found
+    values = numeric(data)
+    if values.ndim != 2:
+        raise ValueError(f"the data must be a matrix with users as rows, got {values.ndim} dimension(s)")
+    if 0 in values.shape:
+        raise ValueError(f"the data is empty: shape {values.shape}; at least one row and one column are needed")
+    return values.tocsr() if sp.issparse(values) and values.format != "csr" else values
 
 
 @jit
 def _row_order(indptr, indices, n, stored):  # type: ignore[no-untyped-def]
-    """0: columns strictly increase in every row; 1: some repeat or are out of order; 2: not a CSR matrix at all."""
+    """0: columns strictly increase in every row; 1: some repeat or are out of order; 2: not a valid CSR matrix."""
     if indptr[0] != 0 or indptr[-1] > stored:
         return 2
     state = 0
@@ -60,8 +60,8 @@ def _row_order(indptr, indices, n, stored):  # type: ignore[no-untyped-def]
 def canonical(data: Any, dtype: type) -> Any:
     """A CSR matrix without repeated entries: `data` itself where it is one already, else a merged copy.
 
-    Looked up in the arrays, since the flag that scipy keeps goes stale when they are edited. Bounds are for rows whose
-    coordinates occur once.
+    Determined from the arrays themselves: scipy's flag goes stale when they are edited. Sensitivity bounds assume that
+    each coordinate of a row is stored once.
     """
     state = _row_order(data.indptr, data.indices, data.shape[1], min(len(data.indices), len(data.data)))
     if state == 2:
@@ -110,14 +110,14 @@ def pattern(data: Any, *, binarize: bool) -> Any:
 
     Several entries for one (row, column) pair are one interaction.
     """
-    if sp.issparse(data) and data.format == "coo":  # checked before conversion, which adds repeated entries up
+    if sp.issparse(data) and data.format == "coo":  # checked before conversion, which sums repeated entries
         _interactions(numeric(data), binarize)
         data = data.astype(bool)
-    found = matrix(data)
-    all_ones = _interactions(found, binarize)
-    if not sp.issparse(found):
-        return found
-    merged = canonical(found, bool)
+    values = matrix(data)
+    all_ones = _interactions(values, binarize)
+    if not sp.issparse(values):
+        return values
+    merged = canonical(values, bool)
     if not all_ones:
         merged = merged.astype(bool)  # a copy: the caller's matrix is never changed
         merged.eliminate_zeros()

@@ -1,4 +1,4 @@
-"""Names that options choose from, apart from what they name: the command line lists them before it loads anything."""
+"""Names that options accept, kept apart from the code they select: the command line lists them without loading it."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ CURVES = (
     "no-root-two", "floor", "oversampled", "catalogue", "dense",
     "automatic-power", "automatic-parties", "automatic-dense", "automatic-users",
 )  # fmt: skip
-MECHANISMS = ("power", "catalogue", "dense", "secure-sum", "peers")  # that are attacked
+MECHANISMS = ("power", "catalogue", "dense", "secure-sum", "peers")  # that the audit attacks

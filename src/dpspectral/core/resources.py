@@ -1,7 +1,7 @@
-"""Memory and disk space, asked for before a budget is spent: what was paid for must not be lost for want of either.
+"""Memory and disk space, checked before any budget is spent: a release that was paid for must not be lost.
 
-Needs are functions of public sizes, and all that happens is a refusal. How many items are kept, or by which method, is
-never decided by what a machine has: that would make the result depend on it.
+Requirements are functions of public sizes, and the only effect is an error. The number of items kept and the method
+never depend on the machine's memory or disk: otherwise the result would depend on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def check_memory(needed: int, what: str, remedy: str) -> None:
-    """Raise MemoryError if this process cannot have so many bytes more. Where that is unknown, nothing happens."""
+    """Raise MemoryError if this process cannot allocate `needed` more bytes. Does nothing where that is unknown."""
     free = available_memory()
     if free is not None and needed > free:
         raise MemoryError(
@@ -26,23 +26,23 @@ def check_memory(needed: int, what: str, remedy: str) -> None:
 
 
 def check_space(file: Path, needed: int) -> None:
-    """Raise OSError if the disk that `file` is to be written to has less than so many bytes left."""
+    """Raise OSError if the disk that `file` is to be written to has fewer than `needed` bytes left."""
     folder = file.resolve().parent
     try:
-        found = shutil.disk_usage(folder)
+        usage = shutil.disk_usage(folder)
     except OSError:
         return
-    if found.total and found.free < needed:  # some network file systems say 0 of 0
+    if usage.total and usage.free < needed:  # some network file systems report 0 of 0
         raise OSError(
-            f"cannot write {file}: up to {_size(needed)} are needed in {folder}, {_size(found.free)} are free; nothing "
+            f"cannot write {file}: up to {_size(needed)} are needed in {folder}, {_size(usage.free)} are free; nothing "
             "was charged or released. Make room, or choose another folder"
         )
 
 
 def available_memory() -> int | None:
-    """Bytes that this process may still take: of the machine, and of the control groups it lives in. None: unknown."""
-    found = list(_limits())
-    return min(found) if found else None
+    """Bytes that this process may still allocate, by the machine and by its control groups. None: unknown."""
+    limits = list(_limits())
+    return min(limits) if limits else None
 
 
 def _limits() -> Iterator[int]:
@@ -50,7 +50,7 @@ def _limits() -> Iterator[int]:
         lines = (line.split() for line in (_PROC / "meminfo").read_text().splitlines())
         sizes = {line[0]: 1024 * int(line[1]) for line in lines}
         if "MemAvailable:" in sizes:
-            yield sizes["MemAvailable:"] + sizes.get("SwapFree:", 0)  # slow, but had
+            yield sizes["MemAvailable:"] + sizes.get("SwapFree:", 0)  # swap is slow, but available
         groups = [line.split(":", 2) for line in (_PROC / "self" / "cgroup").read_text().splitlines()]
     except (OSError, ValueError, IndexError):
         return
@@ -69,7 +69,7 @@ def _limits() -> Iterator[int]:
 
 
 def _of_group(folder: Path, limit: str, used: str, cache: str) -> Iterator[int]:
-    """What a group has left; pages of files that can be given up at any time do not count as used."""
+    """What a control group has left; reclaimable page cache does not count as used."""
     try:
         most, taken = int((folder / limit).read_text()), int((folder / used).read_text())  # "max": no limit
         pages = (line.split() for line in (folder / "memory.stat").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""Threads for loops that leave the interpreter lock: all at once, or a few steps ahead of whoever takes the results."""
+"""Threads for loops that release the interpreter lock (GIL): all at once, or a few steps ahead of the consumer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def cores() -> int:
 
 
 def in_threads(function: Callable[[Input], Output], inputs: Iterable[Input]) -> list[Output]:
-    """Independent pieces of work on all cores; the results in their order."""
+    """Independent tasks on all cores; the results in the order of the inputs."""
     with ThreadPoolExecutor(cores()) as pool:
         return list(pool.map(function, inputs))
 
 
 def ahead(function: Callable[[Input], Output], inputs: Iterable[Input], threads: int) -> Iterator[Output]:
-    """The results in their order; while one is used, the next ones are made on so many threads."""
+    """The results in the order of the inputs; while one is used, `threads` threads compute the next ones."""
     remaining = iter(inputs)
     with ThreadPoolExecutor(threads) as pool:
         started: deque[Future[Output]] = deque()

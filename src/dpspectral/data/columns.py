@@ -1,4 +1,4 @@
-"""What columns are called: the names that a header, or the schema of a Parquet file, may use for users and items."""
+"""Names of columns: what a header, or the schema of a Parquet file, may call users, items and ratings."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def role_of(name: str) -> str | None:
 
 
 def is_header(fields: Sequence[str]) -> bool:
-    """Whether a line is made of known names, and nothing else, with one user and one item among them."""
+    """Whether a line consists of known names only, with exactly one user and one item among them."""
     roles = [role_of(field) for field in fields]
     return None not in roles and roles.count("user") == roles.count("item") == 1 and roles.count("rating") <= 1
 
 
 def places(names: Sequence[str]) -> dict[str, int]:
-    """Where users, items and (perhaps) ratings are; ValueError, with what is wrong, where that is not clear."""
+    """The columns of users, items and (if any) ratings; ValueError with the reason where they are ambiguous."""
     roles = [role_of(name) for name in names]
     chosen = {}
     for role in ("user", "item", "rating"):
@@ -45,5 +45,5 @@ def places(names: Sequence[str]) -> dict[str, int]:
 
 
 def known() -> str:
-    """The names, in words."""
+    """The known names, as text."""
     return "; ".join(f"{role}: {', '.join(names)}" for role, names in _NAMES.items())

@@ -5,10 +5,10 @@
     decompose(rows, 32, Interaction(), Budget(1, 1e-8))
 
 A part is a file that every worker can read: a matrix saved by scipy.sparse with users as rows, or a list of pairs
-(`.npz`, `.parquet`), or a block of a `Store`. A worker loads a part when it is needed, adds it up and forgets it, so
-its memory holds one part and one sum per thread. Partial sums are added in a tree on the workers; only their total
-comes back, and the noise is added here, once. A worker that dies is replaced by
-computing its parts again elsewhere: sums are exact integers, so nothing else changes.
+(`.npz`, `.parquet`), or a block of a `Store`. A worker loads a part when it is needed, sums it and drops it, so its
+memory holds one part and one sum per thread. Partial sums are added in a tree on the workers; only their total comes
+back, and the noise is added in this process, once. The parts of a worker that dies are computed again elsewhere: sums
+are exact integers, so the result is the same.
 
 All of one user's interactions must be in one part. For lists of pairs that is checked, by the canonical text of
 identifiers: parts may have them as numbers, text or bytes.
@@ -44,7 +44,7 @@ Part = str | tuple[str, int]  # a file, or a store and the number of a block
 
 @dataclass(frozen=True)
 class _Task:
-    """What workers are told."""
+    """What is sent to the workers."""
 
     work: Callable[[Any], NDArray[np.int64]]
     unit: Unit
@@ -52,21 +52,21 @@ class _Task:
 
 
 class DaskRows(PartedRows):
-    """Users of many files, held by nobody at once.
+    """Rows in many files, of which no process holds all at once.
 
     Parameters
     ----------
     client : distributed.Client
         Connected to any scheduler.
     parts : sequence of file names, or a Store
-        As the workers see them.
+        Paths as the workers see them.
     items : int or list of str
         The public catalogue: how many items, or their names.
     min_rating : float, optional
         For lists of pairs.
     """
 
-    threads = 1  # a worker has as many threads as its owner gave it
+    threads = 1  # a worker runs as many tasks at once as it has threads
 
     def __init__(
         self,
@@ -99,15 +99,15 @@ class DaskRows(PartedRows):
 
     def enforced(self, unit: Unit) -> DaskRows:
         """Every part is loaded once and checked by the unit; users that occur in two parts are refused."""
-        found = self._everywhere(_check, unit)
-        users = np.sort(np.concatenate([names for _, names in found]))
+        parts = self._everywhere(_check, unit)
+        users = np.sort(np.concatenate([names for _, names in parts]))
         if (users[1:] == users[:-1]).any():
             raise ValueError(
                 "some users occur in more than one part; their interactions must be together: group them by user "
-                "first, say with Store.from_parquet(...)"
+                "first, for instance with Store.from_parquet(...)"
             )
         checked = copy.copy(self)
-        checked.shape = (sum(count for count, _ in found), self.shape[1])
+        checked.shape = (sum(count for count, _ in parts), self.shape[1])
         checked.enforced_for, checked.users_private = unit, self.users_private or len(users) > 0
         return checked
 
@@ -123,7 +123,7 @@ class DaskRows(PartedRows):
         for attempt in range(_RETRIES + 1):
             try:
                 return self._total(task, progress)
-            except (CancelledError, KilledWorker):  # the question was lost with the workers that had it
+            except (CancelledError, KilledWorker):  # the task was lost with the workers that ran it
                 if attempt == _RETRIES:
                     raise
         raise AssertionError("not reached")
@@ -138,21 +138,21 @@ class DaskRows(PartedRows):
                 self._client.submit(_add, sums[start : start + _FAN], pure=False, retries=_RETRIES)
                 for start in range(0, len(sums), _FAN)
             ]
-        found: NDArray[np.int64] = sums[0].result()
-        return found
+        total: NDArray[np.int64] = sums[0].result()
+        return total
 
-    def _submit(self, work: Any, asked: Any) -> list[Any]:
+    def _submit(self, work: Any, argument: Any) -> list[Any]:
         return [
-            self._client.submit(work, part, self._items, self._min_rating, asked, pure=False, retries=_RETRIES)
+            self._client.submit(work, part, self._items, self._min_rating, argument, pure=False, retries=_RETRIES)
             for part in self._parts
         ]
 
-    def _everywhere(self, work: Any, asked: Any) -> list[Any]:
-        found: list[Any] = self._client.gather(self._submit(work, asked))
-        return found
+    def _everywhere(self, work: Any, argument: Any) -> list[Any]:
+        results: list[Any] = self._client.gather(self._submit(work, argument))
+        return results
 
 
-# What workers do.
+# ---- run on the workers
 
 
 def _load(part: Part, items: str | list[str], min_rating: float | None) -> tuple[Any, list[str] | None]:

@@ -1,4 +1,4 @@
-"""Reading user-item data from the files people have."""
+"""Read user-item data from common file formats."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dpspectral.data import reading
 from dpspectral.data.parquet import load_parquet
 from dpspectral.data.rating_table import load_xls
 from dpspectral.data.reading import Reading
+from dpspectral.data.store import Store
 from dpspectral.data.tables import FROM_DATA, DataError, EmptyDataError, Items, Table, from_arrays, from_matrix
 from dpspectral.data.text import load_text
 
@@ -47,8 +48,8 @@ def load(
     min_rating
         Keep only pairs rated at least this.
     header
-        Whether line 1 of a text file of pairs names its columns, in any order. If not given, it does if it is made of
-        known names of columns (`data/columns.py`) and nothing else.
+        Whether line 1 of a text file of pairs names its columns, in any order. If not given, it does if it consists of
+        known names of columns (`data/columns.py`) only.
     format
         Of text: "pairs", "lists" (a user and their items) or "ratings" (a row of them). If not given, `train.txt` and
         `test.txt` are lists, and everything else is pairs.
@@ -59,16 +60,16 @@ def load(
 
     Notes
     -----
-    Nothing of this is guessed from records: what a line becomes depends on that line and on these options alone. Lines
+    None of this is inferred from records: what a line becomes depends on that line and on these options alone. Lines
     that do not fit are errors. Identifiers become one canonical text (`data/identity.py`), so that a person is one row.
     """
     file = Path(path)
     reading.check(header, format, delimiter)
     kind = file.suffix.lower()
     stored = (file / "store.json").is_file()
-    sheet = kind == ".xls" and format == "ratings"  # what it is anyway
+    sheet = kind == ".xls" and format == "ratings"  # the only format of .xls files
     if (stored or kind in _PLAIN) and (header, None if sheet else format, delimiter) != (None, None, None):
-        raise DataError(f"{file}: header, format and delimiter are told of text files only")
+        raise DataError(f"{file}: header, format and delimiter apply to text files only")
     if stored:
         return _load_store(file, items, min_rating)
     if not file.is_file():
@@ -76,7 +77,7 @@ def load(
     if min_rating is not None:
         checks.real("min_rating", min_rating)
     if kind == ".npy":
-        return _as_given(file, _load_npy(file), items, min_rating)
+        return _matrix_table(file, _load_npy(file), items, min_rating)
     if kind == ".npz":
         return _load_npz(file, items, min_rating)
     if kind in (".parquet", ".pq"):
@@ -86,10 +87,10 @@ def load(
     return load_text(file, items, min_rating, Reading.of(file, header, format, delimiter))
 
 
-def load_rows(path: str | Path, items: Items, **how: Any) -> Any:
+def load_rows(path: str | Path, items: Items, **options: Any) -> Any:
     """A party's rows: a file without any interaction is a party without rows, which answers like any other."""
     try:
-        return load(path, items=items, **how).matrix
+        return load(path, items=items, **options).matrix
     except EmptyDataError as error:
         return sp.csr_array((0, error.columns), dtype=bool)
 
@@ -105,13 +106,11 @@ def load_public(path: str | Path) -> Table:
 
 
 def _load_store(folder: Path, items: Items | None, min_rating: float | None) -> Table:
-    from dpspectral.data.store import Store  # it stands on the queries, which most readers of files do not need
-
     try:
         store = Store.open(folder)
     except ValueError as error:
         raise DataError(str(error)) from error
-    table = _as_given(folder, store, items, min_rating)
+    table = _matrix_table(folder, store, items, min_rating)
     return replace(table, users=[]) if store.users_private else table
 
 
@@ -130,17 +129,17 @@ def _load_npz(file: Path, items: Items | None, min_rating: float | None) -> Tabl
         if {"user", "item"} <= names:
             return from_arrays(file, pairs, items, min_rating)
         if "format" in names:
-            return _as_given(file, sp.load_npz(file), items, min_rating)
+            return _matrix_table(file, sp.load_npz(file), items, min_rating)
     except DataError:
         raise
     except UNREADABLE as error:
         raise DataError(f"{file}: not a readable .npz file of plain arrays") from error
     raise DataError(
-        f"{file}: found arrays {sorted(names)}; expected 'user' and 'item', or a matrix saved by scipy.sparse.save_npz"
+        f"{file}: expected arrays 'user' and 'item', or a matrix saved by scipy.sparse.save_npz, got {sorted(names)}"
     )
 
 
-def _as_given(file: Path, matrix: Any, items: Items | None, min_rating: float | None) -> Table:
+def _matrix_table(file: Path, matrix: Any, items: Items | None, min_rating: float | None) -> Table:
     if min_rating is not None:
         raise DataError(f"{file}: a minimum rating applies to lists of pairs, not to a matrix; filter it first")
     return from_matrix(file, matrix, items)

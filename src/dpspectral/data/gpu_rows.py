@@ -41,7 +41,7 @@ class GpuRows(Rows):
         self, data: Any, *, device: str = "cpu" if INTERPRETED else "cuda", block_users: int = 1 << 21
     ) -> None:
         if not INTERPRETED and not torch.cuda.is_available():
-            raise RuntimeError("there is no CUDA device here; pass the matrix itself to compute on the CPU")
+            raise RuntimeError("no CUDA device is available; pass the matrix itself to compute on the CPU")
         self.host, self.device, self._block_users = data, device, block_users
         self.shape = (int(data.shape[0]), int(data.shape[1]))
         self._blocks: list[Block] | None = None
@@ -61,7 +61,7 @@ class GpuRows(Rows):
 
     @property
     def blocks(self) -> list[Block]:
-        """On the GPU from the first use on."""
+        """The rows in blocks, copied to the GPU on first use."""
         if self._blocks is None:
             indptr = self.host.indptr.astype(np.int64)
             self._blocks = []
@@ -73,30 +73,31 @@ class GpuRows(Rows):
         return self._blocks
 
     def gram(self, weights: NDArray[np.int64], *, modulus: int | None = None, **_: Any) -> GpuGram:
-        """Exact sums over these rows; other options are for processors."""
+        """Exact sums over these rows; other options apply to the CPU only."""
         return GpuGram(self, weights, modulus)
 
     def here(self, array: NDArray[Any]) -> torch.Tensor:
+        """The array as a tensor on the GPU."""
         return torch.tensor(array, device=self.device)
 
 
 class GpuGram:
-    """Σ_u w(d_u) r_u r_uᵀ on the GPU: `BinaryGram` for rows that lie there, with the same integers."""
+    """Σ_u w(d_u) r_u r_uᵀ on the GPU: the integers of `BinaryGram`, for rows on the GPU."""
 
     def __init__(self, rows: GpuRows, weights: NDArray[np.int64], modulus: int | None) -> None:
         self.rows, self.weights, self.n = rows, weights, rows.shape[1]
         self._host = BinaryGram(rows.host, weights, modulus=modulus)
 
     def tensor_product(self, X: Iterate, shift: int) -> torch.Tensor:
-        """A·X, which stays there."""
+        """A·X as a tensor on the GPU."""
         integers = X.tensor if isinstance(X, GpuIterate) else self.rows.here(X.integers)
         return self._multiplied(integers, shift, X.largest_entry, X.longest_column)
 
     def product(self, X: NDArray[np.signedinteger], shift: int, progress: Progress = silent) -> NDArray[np.int64]:
-        found = self._multiplied(self.rows.here(X), shift, float(np.abs(X).max()), longest_column(X))
+        tensor = self._multiplied(self.rows.here(X), shift, float(np.abs(X).max()), longest_column(X))
         progress(1.0)
-        numbers: NDArray[np.int64] = found.cpu().numpy()
-        return numbers
+        product: NDArray[np.int64] = tensor.cpu().numpy()
+        return product
 
     def _multiplied(self, integers: torch.Tensor, shift: int, top: float, column: float) -> torch.Tensor:
         sums, share, _ = self._host.reach(top, column, shift)
@@ -106,7 +107,7 @@ class GpuGram:
         )  # fmt: skip
 
     def weight_sum(self) -> int:
-        return self._host.weight_sum()  # one number: not worth the trip
+        return self._host.weight_sum()  # one number, computed on the host
 
     def column_sums(self) -> NDArray[np.int64]:
         table = self.rows.here(self.weights)
@@ -114,8 +115,8 @@ class GpuGram:
         for block in self.rows.blocks:
             degrees = block.indptr[1:] - block.indptr[:-1]
             total.index_add_(0, block.indices.long(), torch.repeat_interleave(table[degrees], degrees))
-        found: NDArray[np.int64] = total.cpu().numpy()
-        return found
+        sums: NDArray[np.int64] = total.cpu().numpy()
+        return sums
 
     def item_matrix(self, progress: Progress = silent) -> NDArray[np.int64]:
         """Rᵀ·diag(W)·R by products of 0/1 matrices with weights in pieces of 20 bits: float64 below 2^53 is exact."""
@@ -127,9 +128,9 @@ class GpuGram:
             rows = host[start : start + _DENSE_BLOCK]
             # Stored entries are the ones; with binarize their values are counts.
             dense = torch.from_numpy((rows.toarray() != 0).astype(np.float64)).to(device)
-            mine = weights[torch.from_numpy(np.diff(rows.indptr).astype(np.int64)).to(device)]
+            row_weights = weights[torch.from_numpy(np.diff(rows.indptr).astype(np.int64)).to(device)]
             for low in pieces:
-                part = ((mine >> low) & piece).to(torch.float64)
+                part = ((row_weights >> low) & piece).to(torch.float64)
                 total += (dense.T @ (dense * part[:, None])).to(torch.int64) << low
             progress(min(1.0, (start + _DENSE_BLOCK) / host.shape[0]))
         return packed(total.cpu().numpy())

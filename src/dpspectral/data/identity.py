@@ -1,19 +1,19 @@
-"""Who a person is: one canonical text for an identifier, whatever type it came in.
+"""Canonical identifiers: one text for a person, whatever the type of the identifier.
 
 Bounds are about rows, so a person must be one row: the integer 7, the text "7" and the bytes b"7" are the same person,
-in memory, on disk, in every part and every file. The text is made before anything is grouped, hashed or counted.
+in memory, on disk, in every part and every file. The text is formed before anything is grouped, hashed or counted.
 
 | identifier | becomes |
 |---|---|
-| integer of any width; float that is one, below 2^53 (a column of integers with gaps) | its decimal digits |
+| integer of any width; float with an integer value, below 2^53 (a column of integers with gaps) | its decimal digits |
 | text | itself: "007" and " 7" are not 7, and neither case nor Unicode forms are folded |
 | bytes | their UTF-8 text |
 | date or time | ISO 8601: a midnight without zone as its date, fractions without trailing zeros, zones as UTC with Z |
 | UUID | its 36 characters |
 | category | its value |
 
-Everything else is refused with its row: truth values, other floats, missing and empty values, bytes that are not UTF-8,
-nested values, and NUL characters (NumPy drops them at the end of a text, which would make two people one).
+Everything else is an error that names the row: Booleans, other floats, missing and empty values, bytes that are not
+UTF-8, nested values, and NUL characters (NumPy drops them at the end of a text, which would make two people one).
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _FORMS = "identifiers are whole numbers, text, UTF-8 bytes, dates or UUIDs"
 
 
 class IdentityError(ValueError):
-    """An identifier that nobody can be known by; the message names its row."""
+    """An invalid identifier; the message names its row."""
 
 
 def distinct(ids: Any, what: str = "user") -> tuple[list[str], NDArray[np.int64]]:
     """The different texts among identifiers, and which of them each identifier is.
 
-    Texts are in the order of their type: numbers and dates by size, all else as text.
+    Texts are sorted by type: numbers and dates by size, everything else as text.
     """
     values = _array(ids, what)
     match values.dtype.kind:
         case "i" | "u":
-            found, place = np.unique(values, return_inverse=True)
-            return [str(number) for number in found.tolist()], place.astype(np.int64, copy=False)
+            numbers, place = np.unique(values, return_inverse=True)
+            return [str(number) for number in numbers.tolist()], place.astype(np.int64, copy=False)
         case "f":
             return distinct(_whole(values, what))
         case "U" | "S" | "M":
@@ -58,8 +58,8 @@ def distinct(ids: Any, what: str = "user") -> tuple[list[str], NDArray[np.int64]
 
 def texts(ids: Any, what: str = "user") -> list[str]:
     """The text of each identifier."""
-    found, place = distinct(ids, what)
-    return [found[k] for k in place]
+    names, place = distinct(ids, what)
+    return [names[k] for k in place]
 
 
 def keys(ids: Any, what: str = "user") -> NDArray[np.bytes_]:
@@ -71,8 +71,8 @@ def keys(ids: Any, what: str = "user") -> NDArray[np.bytes_]:
         return _digits(values)
     if values.dtype.kind == "S" and _sound(values):
         return values
-    found, place = distinct(values, what)
-    encoded = [text.encode() for text in found]
+    names, place = distinct(values, what)
+    encoded = [name.encode() for name in names]
     for number, key in enumerate(encoded):
         if len(key) > LONGEST:
             raise IdentityError(f"{what} in row {_first(place, number)} has {len(key)} bytes, more than {LONGEST}")
@@ -88,9 +88,9 @@ def utc(text: str) -> str:
 
 
 def _array(ids: Any, what: str) -> NDArray[Any]:
-    """One-dimensional, without a common type being found: NumPy would make 7.0 and "7" two people."""
+    """A one-dimensional array without a common type: NumPy would turn [7.0, "7"] into two texts, "7.0" and "7"."""
     if type(ids).__module__.partition(".")[0] == "pyarrow":
-        ids = ids.to_pylist()  # as an array it would lose zones and types
+        ids = ids.to_pylist()  # as an array it would lose time zones and types
     if isinstance(ids, np.ma.MaskedArray):
         if (hidden := np.flatnonzero(np.ma.getmaskarray(ids).ravel())).size:
             raise IdentityError(f"{what} in row {hidden[0]} is missing; {_FORMS}")
@@ -108,7 +108,7 @@ def _array(ids: Any, what: str) -> NDArray[Any]:
 
 
 def _whole(values: NDArray[Any], what: str) -> NDArray[np.int64]:
-    """Floats that are integers and hold every integer of their size."""
+    """Floats with integer values, all below the size from which their type skips integers."""
     limit = _float_limit(values.dtype)
     with np.errstate(invalid="ignore"):
         fine = (np.trunc(values) == values) & (np.abs(values) < limit)
@@ -119,21 +119,21 @@ def _whole(values: NDArray[Any], what: str) -> NDArray[np.int64]:
 
 
 def _float_limit(dtype: Any) -> float:
-    """Below it every integer has a float of its own."""
+    """Every integer of smaller absolute value is represented exactly."""
     return 2.0 ** min(int(np.finfo(dtype).nmant) + 1, 53)
 
 
 def _float_words(value: Any) -> str:
     if np.isnan(value):
         return "missing (NaN)"
-    return f"the number {value!s}, which is not a whole number that floats of its type can tell from the next one"
+    return f"the number {value!s}, which is not a whole number, or too large for its float type to hold every integer"
 
 
 def _by_value(values: NDArray[Any], what: str) -> tuple[list[str], NDArray[np.int64]]:
-    """Types of which different values have different texts."""
-    found, place = np.unique(values, return_inverse=True)
+    """For types whose distinct values have distinct texts."""
+    unique, place = np.unique(values, return_inverse=True)
     named = []
-    for number, value in enumerate(found):
+    for number, value in enumerate(unique):
         try:
             named.append(_text(value))
         except ValueError as error:
@@ -168,7 +168,7 @@ def _digits(values: NDArray[Any]) -> NDArray[np.bytes_]:
     negative = values < 0
     if values.dtype.kind == "i":
         size = values.astype(np.int64).view(np.uint64)
-        size = np.where(negative, np.uint64(0) - size, size)  # -2^63 has no int64 of its own size
+        size = np.where(negative, np.uint64(0) - size, size)  # 2^63, the size of -2^63, does not fit int64
     else:
         size = values.astype(np.uint64)
     width = len(str(int(size.max()))) + bool(negative.any())
@@ -178,7 +178,7 @@ def _digits(values: NDArray[Any]) -> NDArray[np.bytes_]:
 
 
 def _sound(values: NDArray[np.bytes_]) -> bool:
-    """Whether all are keys as they are, for a quick look; what is not plain ASCII is looked at closely elsewhere."""
+    """Whether all are keys already: ASCII, not empty, no NUL inside. Everything else takes the slow path."""
     if not values.dtype.itemsize or values.dtype.itemsize > LONGEST:
         return False
     wide = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize)
@@ -208,7 +208,7 @@ def _write_digits(size, negative, written):  # type: ignore[no-untyped-def]
 
 
 def _text(value: Any) -> str:
-    """The canonical text; ValueError, in words that go on from "is", where there is none."""
+    """The canonical text; ValueError where there is none, with a message that continues "row 3 is ..."."""
     match value:
         case str():
             return _plain(value)
@@ -218,7 +218,7 @@ def _text(value: Any) -> str:
             except UnicodeDecodeError:
                 raise ValueError(f"{value[:40]!r}, bytes that are not UTF-8 text") from None
         case bool() | np.bool_():
-            raise ValueError(f"{value}, a truth value")
+            raise ValueError(f"{value}, a Boolean")
         case int() | np.integer():
             if abs(int(value)) >= _TOO_LONG:
                 raise ValueError(f"a number of more than {LONGEST} digits")
@@ -257,22 +257,22 @@ def _plain(text: str) -> str:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError(f"{text[:40]!a}, text that is not Unicode (a lone surrogate)") from None
-    return str.__str__(text)  # not a subclass's own word for itself
+    return str.__str__(text)  # not the __str__ of a subclass
 
 
 def _moment(value: datetime) -> str:
-    if value != value:  # how pandas writes a missing time
+    if value != value:  # NaT, the missing time of pandas
         raise ValueError("missing (NaT)")
     if value.tzinfo is None:
         return _iso(value.isoformat())
     try:
         return utc(_iso(value.astimezone(UTC).replace(tzinfo=None).isoformat()))
     except OverflowError:
-        raise ValueError(f"{value}, a time that UTC has no year for") from None
+        raise ValueError(f"{value}, a time outside the years 1 to 9999 in UTC") from None
 
 
 def _iso(text: str) -> str:
-    """The same for the same instant, however finely it was told."""
+    """The same text for the same instant, whatever its precision."""
     day, _, clock = text.partition("T")
     day += "-01" * (2 - day.lstrip("-").count("-"))
     if clock:

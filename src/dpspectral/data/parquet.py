@@ -1,4 +1,4 @@
-"""Parquet files of pairs: a column of users, one of items, perhaps one of ratings."""
+"""Parquet files of pairs: a column of users, one of items, optionally one of ratings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_parquet(file: Path, items: Items | None, min_rating: float | None) -> T
 def pairs_of(
     file: Path, names: dict[str, int], min_rating: float | None = None, batch: int = 1 << 20
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """Keys of users and positions of their items, a piece at a time, for files larger than memory."""
+    """Keys of users and positions of their items, batch by batch, for files larger than memory."""
     pa, pq = _arrow(file)
     with _readable(file, pa):
         chosen = _columns(file, pq)
@@ -34,13 +34,13 @@ def pairs_of(
         raise DataError(f"{file}: a minimum rating was asked for, but there is no column of ratings")
     with _readable(file, pa), pq.ParquetFile(file) as opened:
         start = 0
-        for piece in opened.iter_batches(batch, columns=list(chosen.values())):
-            arrays = _arrays(file, pa, pa.Table.from_batches([piece]), chosen)
+        for records in opened.iter_batches(batch, columns=list(chosen.values())):
+            arrays = _arrays(file, pa, pa.Table.from_batches([records]), chosen)
             try:
                 arrays["user"] = identity.keys(arrays["user"])
             except identity.IdentityError as error:
                 raise DataError(f"{file}, from row {start} on: {error}") from error
-            start += len(piece)
+            start += len(records)
             if min_rating is not None:
                 check_ratings(file, arrays["rating"])
                 keep = arrays["rating"] >= min_rating
@@ -51,7 +51,7 @@ def pairs_of(
 
 @contextmanager
 def _readable(file: Path, pa: Any) -> Iterator[None]:
-    """What a damaged file makes pyarrow raise becomes one line."""
+    """Turn what pyarrow raises on a damaged file into a DataError of one line."""
     try:
         yield
     except DataError:
@@ -75,7 +75,7 @@ def _columns(file: Path, pq: Any) -> dict[str, str]:
     try:
         return {role: names[place] for role, place in columns.places(names).items()}
     except ValueError as error:
-        raise DataError(f"{file}: {error}; call one of them so and the others differently") from error
+        raise DataError(f"{file}: {error}; rename columns so that each role occurs once") from error
 
 
 def _arrays(file: Path, pa: Any, table: Any, chosen: dict[str, str]) -> dict[str, NDArray[Any]]:
@@ -89,13 +89,13 @@ def _arrays(file: Path, pa: Any, table: Any, chosen: dict[str, str]) -> dict[str
 
 
 def _identifiers(file: Path, pa: Any, column: Any, role: str) -> NDArray[Any]:
-    """A column as `identity` takes it: NumPy knows neither UUIDs nor zones."""
+    """A column as `identity` expects it: NumPy has neither UUIDs nor time zones."""
     if isinstance(column.type, pa.BaseExtensionType):
         values = np.empty(len(column), dtype=object)
         values[:] = column.to_pylist()
         return values
-    found: NDArray[Any] = column.to_numpy()
+    identifiers: NDArray[Any] = column.to_numpy()
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        texts, places = distinct(file, found, role)
+        texts, places = distinct(file, identifiers, role)
         return np.array([identity.utc(text) for text in texts], dtype=object)[places]
-    return found
+    return identifiers

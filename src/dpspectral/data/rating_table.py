@@ -37,7 +37,7 @@ def load_rows(
 ) -> Table:
     """Numbered rows of numbers as a 0/1 matrix.
 
-    How many fields a row has is public: given, or from the list of items, or declared so with the columns that occur.
+    The number of fields of a row is public: `width`, or from the list of items, or declared public with "from-data".
     """
     indptr, indices = array("q", [0]), array("q")
     if width is None and items is not None and items != FROM_DATA:
@@ -85,7 +85,7 @@ def load_xls(file: Path, items: Items | None, min_rating: float | None) -> Table
         sheet = xlrd.open_workbook(str(file), logfile=io.StringIO()).sheet_by_index(0)
     except MemoryError:
         raise
-    except Exception as error:  # a damaged sheet makes xlrd raise whatever its parser stumbles over
+    except Exception as error:  # on a damaged sheet xlrd raises exceptions of any type
         raise DataError(f"{file}: not a readable .xls sheet of ratings") from error
 
     def rows() -> Iterator[tuple[int, list[float]]]:

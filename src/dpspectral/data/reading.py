@@ -1,7 +1,7 @@
-"""How a text file is read: fixed by options or by its name, before a line of it is looked at.
+"""How a text file is read: fixed by options or by its name, before any line is read.
 
-What a record becomes must be a function of that record and of these options. A delimiter, a number of fields or a type
-that is guessed from the lines lets one person change how everybody else is read, and then no bound holds.
+What a record becomes must be a function of that record and of these options. If a delimiter, a number of fields or a
+type were inferred from the lines, one person could change how all other records are read, and no bound would hold.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _DELIMITERS = {",": ",", "comma": ",", "tab": "\t", "\t": "\t", "::": "::", "bla
 _BY_SUFFIX = {
     ".csv": ",", ".tsv": "\t", ".tab": "\t", ".data": "\t", ".base": "\t", ".test": "\t", ".inter": "\t", ".dat": "::",
 }  # fmt: skip
-_LISTS = ("train.txt", "test.txt")  # LightGCN's
-_CALLED = {",": "commas", "\t": "tabs", "::": "'::'", BLANKS: "blanks"}
+_LISTS = ("train.txt", "test.txt")  # names of LightGCN
+_DELIMITER_NAMES = {",": "commas", "\t": "tabs", "::": "'::'", BLANKS: "blanks"}
 _EXPECTED = {
     "pairs": "user, item[, rating[, time]] on each line",
     "lists": "a user and their items on each line",
@@ -30,7 +30,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class Reading:
-    """What one text file is taken for."""
+    """How one text file is read."""
 
     format: str
     delimiter: str
@@ -38,7 +38,7 @@ class Reading:
 
     @classmethod
     def of(cls, file: Path, header: bool | None, format: str | None, delimiter: str | None) -> Reading:
-        """The options where they are given; the file's name for the rest."""
+        """From the options, and from the file's name where they are None."""
         if format is None:
             format = "lists" if file.name in _LISTS else "pairs"
         if delimiter is not None:
@@ -53,15 +53,15 @@ class Reading:
 
     @property
     def separated(self) -> str:
-        return f"separated by {_CALLED[self.delimiter]}"
+        return f"separated by {_DELIMITER_NAMES[self.delimiter]}"
 
     @property
     def remedy(self) -> str:
-        return f"it is read as {self.words}; if it is not that, say so: --format, --delimiter, --header or --no-header"
+        return f"it is read as {self.words}; if that is wrong, use --format, --delimiter, --header or --no-header"
 
 
 def check(header: Any, format: Any, delimiter: Any) -> None:
-    """Options as `Reading.of` takes them, None where they are not given."""
+    """Options as `Reading.of` takes them; None where they are not set."""
     if header is not None:
         checks.flag("header", header)
     if format is not None:
@@ -70,10 +70,10 @@ def check(header: Any, format: Any, delimiter: Any) -> None:
         checks.choice("delimiter", delimiter, tuple(_DELIMITERS))
 
 
-def options(found: Mapping[str, Any], mark: str = "_") -> dict[str, Any]:
-    """What settings say about reading files, as arguments of `load`; `mark` joins the words of their names."""
-    given = {name: found.get(name.replace("_", mark)) for name in OPTIONS}
-    if given["min_rating"] is not None:
-        checks.real("min_rating", given["min_rating"])
-    check(given["header"], given["format"], given["delimiter"])
-    return given
+def options(settings: Mapping[str, Any], mark: str = "_") -> dict[str, Any]:
+    """The options of reading among some settings, as arguments of `load`; `mark` joins the words of their names."""
+    values = {name: settings.get(name.replace("_", mark)) for name in OPTIONS}
+    if values["min_rating"] is not None:
+        checks.real("min_rating", values["min_rating"])
+    check(values["header"], values["format"], values["delimiter"])
+    return values

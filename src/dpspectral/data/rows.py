@@ -1,7 +1,7 @@
 """Rows that are not an array in this process: on disk, on the workers of a cluster, on a GPU.
 
-A sum over all rows is the sum of sums over parts of them, in exact integers; so however rows are cut up and whoever
-adds up, the bits are the same. Noise is added once, where the total is.
+A sum over all rows is the sum of sums over parts of them, in exact integers: the result is the same, bit for bit, for
+every partition and every order of summation. Noise is added once, to the total.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ Ints = NDArray[np.int64]
 
 
 class Rows(ABC):
-    """Users are rows, as everywhere."""
+    """A matrix whose rows are users."""
 
     shape: tuple[int, int]
-    users_private = False  # rows are just the users who occur in a list of pairs: their number is not public
-    enforced_for: Unit | None = None  # the unit they have been checked for
-    on_gpu = False  # then `gram(weights, modulus=...)` makes exact sums there
+    users_private = False  # rows are the users who occur in a list of pairs: their number is not public
+    enforced_for: Unit | None = None  # the unit that the rows were checked against
+    on_gpu = False  # if so, `gram(weights, modulus=...)` computes exact sums there
 
     @abstractmethod
     def enforced(self, unit: Unit) -> Rows:
-        """The same rows, checked against what the unit assumes and marked so; raises before anything is released."""
+        """The same rows, checked against what the unit assumes and marked as such; raises before any release."""
 
     def checked(self, unit: Unit) -> Rows:
-        """`enforced`, once for a unit and not for every call."""
+        """`enforced`, but only once for a unit."""
         return self if self.enforced_for == unit else self.enforced(unit)
 
     @abstractmethod
     def restricted(self, columns: NDArray[np.int64]) -> Rows:
-        """Some of the columns only (increasing positions)."""
+        """Restricted to some of the columns (increasing positions)."""
 
 
 class PartedRows(Rows):
-    """Rows in parts, each of which is a matrix when it is looked at."""
+    """Rows in parts, each of which is loaded as a matrix when needed."""
 
-    threads: int | None = None  # that work on a part may use; None: whatever it likes
+    threads: int | None = None  # how many work on a part may use; None: no limit
 
     @abstractmethod
     def total(self, work: Callable[[Any], Ints], progress: Progress = silent) -> Ints:
@@ -51,15 +51,15 @@ class PartedRows(Rows):
 
 
 def checked(data: Any, unit: Unit) -> Any:
-    """The data, if it is what the unit assumes."""
+    """The data, checked against what the unit assumes."""
     return data.checked(unit) if isinstance(data, Rows) else unit.enforce(data)
 
 
 def composed(before: NDArray[np.int64] | None, columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Positions among all columns of some of those that were kept before (None: all)."""
+    """Positions, among all columns, of some of the columns kept so far (None: all of them)."""
     return columns if before is None else before[columns]
 
 
 def some_columns(rows: Any, columns: NDArray[np.int64]) -> Any:
-    """Checked data, some of its columns only."""
+    """Checked data, restricted to some of its columns."""
     return rows.restricted(columns) if isinstance(rows, Rows) else rows[:, columns]

@@ -24,7 +24,7 @@ _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 class Split:
     """Train and test interactions of the same users (rows) and items (columns).
 
-    Users and items without a train interaction are dropped, and with them what the test part says about them.
+    Users and items without a train interaction are dropped from both parts.
     """
 
     train: sp.csr_array
@@ -34,7 +34,7 @@ class Split:
 def split(
     user: NDArray[Any], item: NDArray[Any], *, test: NDArray[Any] | None = None, share: float = 0.8, seed: int = 0
 ) -> Split:
-    """Split a list of pairs; `test` marks the test pairs where the source has a split of its own."""
+    """Split a list of pairs; `test` marks the test pairs if the source comes with a split."""
     user = np.unique(user, return_inverse=True)[1]
     item = np.unique(item, return_inverse=True)[1]
     if test is None:
@@ -52,8 +52,8 @@ def split(
 
 def places(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """0, 1, … within each of several groups that lie one after the other."""
-    found: NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return found
+    numbers: NDArray[np.int64] = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return numbers
 
 
 def train_part(user: NDArray[Any], item: NDArray[Any], share: float = 0.8, seed: int = 0) -> sp.csr_array:
@@ -64,24 +64,24 @@ def train_part(user: NDArray[Any], item: NDArray[Any], share: float = 0.8, seed:
 def load_split(path: Path, seed: int = 0) -> Split:
     """The split of a data set for studies, all of it declared public.
 
-    An .npz with arrays user, item and perhaps split (0 train, 1 test), a folder with `train.txt` and `test.txt`, or any
-    file that `load` reads. Where the source has no split of its own, one is made.
+    An .npz with arrays user, item and optionally split (0 train, 1 test), a folder with `train.txt` and `test.txt`, or
+    any file that `load` reads. A source without a split is split here.
     """
     path = Path(path)
     if path.is_dir():
         return _published(path)
     if path.suffix == ".npz":
         try:
-            found = read_arrays(path)
+            arrays = read_arrays(path)
         except (ValueError, OSError) as error:
             raise DataError(str(error)) from error
-        found = {name: found[name] for name in ("user", "item", "split") if name in found}
-        if len(found) == 3:
-            if len({values.shape for values in found.values()}) > 1 or found["user"].ndim != 1:
+        arrays = {name: arrays[name] for name in ("user", "item", "split") if name in arrays}
+        if len(arrays) == 3:
+            if len({values.shape for values in arrays.values()}) > 1 or arrays["user"].ndim != 1:
                 raise DataError(f"{path}: user, item and split must be lists of the same length")
-            if found["split"].dtype.kind not in "biu" or (found["split"] != 0).all():
-                raise DataError(f"{path}: split must say 0 for train and 1 for test, and nothing is left to train on")
-            return split(found["user"], found["item"], test=found["split"] != 0)
+            if arrays["split"].dtype.kind not in "biu" or (arrays["split"] != 0).all():
+                raise DataError(f"{path}: split must be 0 for train and 1 for test, and at least one entry must be 0")
+            return split(arrays["user"], arrays["item"], test=arrays["split"] != 0)
     pairs = sp.coo_array(load_public(path).matrix)
     return split(pairs.row, pairs.col, seed=seed)
 

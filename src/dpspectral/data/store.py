@@ -2,7 +2,7 @@
 
 A store is a folder: `degrees.i4` has how many items each user has, `items.i4` the items themselves, user after user and
 increasing, as little-endian 32-bit integers; `store.json`, written last, says how many there are and where blocks of
-whole users begin. Nothing is mapped: a few blocks at a time are read into memory, the next one while this one is used.
+whole users begin. Files are not memory-mapped: blocks are read one after the other, the next one in the background.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from dpspectral.core.files import write_text
 from dpspectral.core.jit import jit
 from dpspectral.core.threads import ahead
 from dpspectral.data import identity
+from dpspectral.data.parquet import pairs_of
 from dpspectral.data.rows import PartedRows, composed
+from dpspectral.data.tables import listed_once
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.units import PatternUnit, Unit
 
@@ -42,7 +44,7 @@ class Store(PartedRows):
     shape: tuple[int, int]
     interactions: int
     blocks: tuple[tuple[int, int], ...]  # users and entries of each
-    columns: NDArray[np.int64] | None = None  # the ones that count, if not all
+    columns: NDArray[np.int64] | None = None  # the columns kept, if not all
     users_private: bool = False
     enforced_for: Unit | None = None
 
@@ -50,18 +52,19 @@ class Store(PartedRows):
     def open(cls, folder: Path | str) -> Self:
         place = Path(folder)
         try:
-            found = json.loads((place / "store.json").read_text())
-            if found["format"] != _FORMAT:
-                raise ValueError(f"format {found['format']}; this is version {_FORMAT}")
+            description = json.loads((place / "store.json").read_text())
+            if description["format"] != _FORMAT:
+                raise ValueError(f"format {description['format']}; this version reads format {_FORMAT}")
             blocks = tuple(
-                (checks.integer("users", u, low=0), checks.integer("entries", e, low=0)) for u, e in found["blocks"]
+                (checks.integer("users", u, low=0), checks.integer("entries", e, low=0))
+                for u, e in description["blocks"]
             )
-            users_private = checks.flag("users_private", found["users_private"])
+            users_private = checks.flag("users_private", description["users_private"])
             users, entries = (sum(block[k] for block in blocks) for k in (0, 1))
-            items = checks.integer("items", found["items"], low=1, high=2**31 - 1)
+            items = checks.integer("items", description["items"], low=1, high=2**31 - 1)
             sizes = [(place / name).stat().st_size for name in ("degrees.i4", "items.i4")]
             if sizes != [4 * users, 4 * entries]:
-                raise ValueError("its files are not as long as store.json says")
+                raise ValueError("the lengths of its files do not match store.json")
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{place}: not a store of interactions: {error}") from error
         return cls(place, (users, items), entries, blocks, users_private=users_private)
@@ -76,7 +79,7 @@ class Store(PartedRows):
         *,
         users_private: bool = False,
     ) -> Self:
-        """A store of 0/1 matrices with `items` columns, one below the other. All of it, or nothing."""
+        """A store of 0/1 matrices with `items` columns, one below the other. Written atomically."""
         place = Path(folder)
         if place.exists():
             raise ValueError(f"{place} exists already")
@@ -89,7 +92,7 @@ class Store(PartedRows):
                     if pattern.shape[1] != items:
                         raise ValueError(f"a part has {pattern.shape[1]} columns, not {items}")
                     if pattern.nnz and not (pattern.data == 1).all():
-                        raise ValueError("a store holds 0/1 data; other values were given")
+                        raise ValueError("a store holds 0/1 data, but a part has other values")
                     writer.add(np.diff(pattern.indptr), pattern.indices)
             temporary.rename(place)
         except BaseException:
@@ -99,9 +102,9 @@ class Store(PartedRows):
 
     @classmethod
     def from_pairs(cls, folder: Path | str, batches: Batches, items: int, block: int = BLOCK) -> Self:
-        """A store of user-item pairs in any order. Repeated pairs are one, and so are users of the same canonical text.
+        """A store of user-item pairs in any order. Repeated pairs count once; users are told apart by canonical text.
 
-        Users are whole numbers, text, or what else `identity` takes; their type may change from batch to batch.
+        Users are whole numbers, text, or any type that `identity` accepts; it may differ from batch to batch.
         """
         scratch = Path(tempfile.mkdtemp(prefix=".pairs.", dir=Path(folder).resolve().parent))
         try:
@@ -115,10 +118,7 @@ class Store(PartedRows):
     def from_parquet(
         cls, folder: Path | str, files: Iterable[Path | str], catalogue: list[str], *, min_rating: float | None = None
     ) -> Self:
-        """A store of Parquet files with columns of users and items, read a piece at a time."""
-        from dpspectral.data.parquet import pairs_of
-        from dpspectral.data.tables import listed_once
-
+        """A store of Parquet files with columns of users and items, read batch by batch."""
         names = {name: position for position, name in enumerate(listed_once(catalogue, "catalogue"))}
         batches = (pair for file in files for pair in pairs_of(Path(file), names, min_rating))
         return cls.from_pairs(folder, batches, len(names))
@@ -127,7 +127,7 @@ class Store(PartedRows):
 
     def enforced(self, unit: Unit) -> Store:
         if not isinstance(unit, PatternUnit):
-            raise TypeError(f"a store of interactions goes with Interaction(...) or User(...), got {unit!r}")
+            raise TypeError(f"the unit of a store must be Interaction(...) or User(...), got {unit!r}")
         whole = self if self.columns is None else Store.open(self.folder)
         for part in whole.parts():
             if not _sound(part.indptr, part.indices, whole.shape[1]):
@@ -135,14 +135,13 @@ class Store(PartedRows):
         return replace(self, enforced_for=unit)
 
     def restricted(self, columns: NDArray[np.int64]) -> Store:
-        return replace(self, columns=composed(self.columns, columns),
-                       shape=(self.shape[0], len(columns)))  # fmt: skip
+        return replace(self, columns=composed(self.columns, columns), shape=(self.shape[0], len(columns)))
 
     def total(self, work: Callable[[Any], NDArray[np.int64]], progress: Progress = silent) -> NDArray[np.int64]:
         total: NDArray[np.int64] | None = None
         for number, part in enumerate(self.parts()):
-            own = work(part)
-            total = own if total is None else np.add(total, own, out=total)
+            part_sum = work(part)
+            total = part_sum if total is None else np.add(total, part_sum, out=total)
             progress((number + 1) / len(self.blocks))
         return work(sp.csr_array((0, self.shape[1]), dtype=bool)) if total is None else total
 
@@ -155,7 +154,7 @@ class Store(PartedRows):
         return ahead(lambda place: self._read(*place), places, 1)
 
     def block(self, number: int) -> sp.csr_array:
-        """One of the blocks."""
+        """The block of this number."""
         before = self.blocks[:number]
         first, offset = (sum(block[k] for block in before) for k in (0, 1))
         return self._read(first, offset, *self.blocks[number])
@@ -174,7 +173,7 @@ class Store(PartedRows):
             indptr, indices = _renumbered(indptr, indices, place)
         part = sp.csr_array((users, items), dtype=bool)
         part.indptr, part.indices = indptr, indices
-        part.data = np.broadcast_to(np.True_, indices.shape)  # stored entries are the ones
+        part.data = np.broadcast_to(np.True_, indices.shape)  # every stored entry is a one
         return part
 
 
@@ -184,7 +183,7 @@ def _numbers(file: Path, start: int, count: int) -> NDArray[np.int32]:
 
 @jit
 def _sound(indptr, indices, items):  # type: ignore[no-untyped-def]
-    """Whether items increase within each row and exist."""
+    """Whether items increase within each row and are in range."""
     for u in range(indptr.size - 1):
         last = -1
         for e in range(indptr[u], indptr[u + 1]):
@@ -210,14 +209,14 @@ def _renumber(indptr, indices, place, out_ptr, out):  # type: ignore[no-untyped-
 def _renumbered(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], place: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The pattern with new numbers of columns, −1 for those that do not count."""
-    pointers, found = np.zeros_like(indptr), np.empty_like(indices)
-    count = _renumber(indptr, indices, place, pointers, found)
-    return pointers, found[:count]
+    """The pattern with columns renumbered by `place`, where −1 stands for a column that is left out."""
+    pointers, columns = np.zeros_like(indptr), np.empty_like(indices)
+    count = _renumber(indptr, indices, place, pointers, columns)
+    return pointers, columns[:count]
 
 
 class _Writer:
-    """Appends users to the two files; the description is written when all went well."""
+    """Appends users to the two files; store.json is written at the end, unless there was an error."""
 
     def __init__(self, folder: Path, items: int, block: int, users_private: bool) -> None:
         self.folder, self.items, self.block = folder, checks.integer("items", items, low=1, high=2**31 - 1), block
@@ -258,15 +257,15 @@ class _Writer:
 
 
 def _bucket(keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-    """The same for the same key, however wide its column is; spread evenly."""
+    """The bucket of each key: the same however far the key is padded; evenly distributed."""
     wide = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), keys.dtype.itemsize)
-    found = np.empty(len(keys), dtype=np.int64)
-    _hash(wide, found)
-    return found
+    buckets = np.empty(len(keys), dtype=np.int64)
+    _hash(wide, buckets)
+    return buckets
 
 
 @jit
-def _hash(keys, found):  # type: ignore[no-untyped-def]
+def _hash(keys, buckets):  # type: ignore[no-untyped-def]
     """FNV-1a over the bytes before the padding, mixed so that the top bits depend on all of them."""
     prime, mix = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
     for k in range(keys.shape[0]):
@@ -276,11 +275,11 @@ def _hash(keys, found):  # type: ignore[no-untyped-def]
                 break
             value = (value ^ np.uint64(byte)) * prime
         value = (value ^ (value >> np.uint64(32))) * mix
-        found[k] = np.int64(value >> np.uint64(40)) % _BUCKETS
+        buckets[k] = np.int64(value >> np.uint64(40)) % _BUCKETS
 
 
 def _to_buckets(scratch: Path, batches: Batches, items: int) -> None:
-    """Files 0, 1, … of pairs; all of a user's are in one."""
+    """Files 0, 1, … of pairs; all pairs of a user are in the same file."""
     streams = [(scratch / str(k)).open("wb") for k in range(_BUCKETS)]
     try:
         for users, positions in batches:

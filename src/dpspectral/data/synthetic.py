@@ -1,4 +1,4 @@
-"""A synthetic recommender data set: nobody's data, made the same way everywhere.
+"""A synthetic recommender data set, generated deterministically from a seed.
 
 20,000 users and 2,000 items by default. Items have Zipf-like popularity and belong to tastes; every user mixes a few
 tastes and has a log-normal number of interactions (at least 5). Items are drawn without replacement by Gumbel keys,

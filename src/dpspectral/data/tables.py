@@ -1,6 +1,6 @@
 """A data file as a matrix: users are rows, and the columns are a list of items that the caller declares public.
 
-The list is a file, a number, or explicitly "from-data". Which items exist is never silently read off private data.
+The list is a file, a number, or explicitly "from-data". Which items exist is never inferred silently from private data.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Items = str | int | list[str]  # a file, a number or "from-data"; or the names t
 
 
 class DataError(ValueError):
-    """A file that is not what it should be; the message says where and what was expected."""
+    """An invalid file; the message says where, and what was expected."""
 
 
 class EmptyDataError(DataError):
-    """A file that is what it should be, but has no interaction. A party goes on with it: a refusal would tell."""
+    """A valid file without interactions. A party goes on with it: an error would reveal that it has none."""
 
     def __init__(self, message: str, columns: int) -> None:
         super().__init__(message)
@@ -37,10 +37,10 @@ class Table:
     """A matrix with users as rows, and what was declared about its columns."""
 
     matrix: Any
-    items: list[str] | None  # names of the columns, where there are any
-    catalogue: str  # where the list of columns comes from, in words
+    items: list[str] | None  # names of the columns, if there are any
+    catalogue: str  # where the list of columns comes from, as text
     notes: tuple[str, ...] = ()
-    users: list[str] | None = None  # names of the rows, where there are any; private
+    users: list[str] | None = None  # names of the rows, if there are any; private
 
 
 def need_items(file: Path, items: Items | None) -> Items:
@@ -53,7 +53,7 @@ def need_items(file: Path, items: Items | None) -> Items:
 
 
 def read_catalogue(items: Items) -> list[str]:
-    """Names of the columns: of a file with one per line, 0..N−1, or the given ones."""
+    """Names of the columns: from a file with one per line, 0..N−1, or the list itself."""
     if isinstance(items, list):
         return listed_once(items, "items")
     items = str(items)
@@ -66,14 +66,14 @@ def read_catalogue(items: Items) -> list[str]:
         lines = file.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    names = [line.removesuffix("\r") for line in lines if line.strip()]  # a name is all of its line
+    names = [line.removesuffix("\r") for line in lines if line.strip()]  # the whole line is the name
     if not names:
         raise DataError(f"{file}: the catalogue is empty; expected one item per line")
     return listed_once(names, str(file))
 
 
 def listed_once(items: Any, where: str) -> list[str]:
-    """The canonical names of a list of items; two columns of one name would be no list."""
+    """The canonical names of a list of items; a name that occurs twice is an error."""
     try:
         names = identity.texts(items, "item")
     except identity.IdentityError as error:
@@ -87,9 +87,9 @@ def listed_once(items: Any, where: str) -> list[str]:
 
 
 def from_matrix(file: Path, matrix: Any, items: Items | None, notes: tuple[str, ...] = ()) -> Table:
-    """A matrix whose columns are the catalogue; a list of names, where given, must fit."""
+    """A matrix whose columns are the catalogue; a list of names must have as many entries."""
     if len(matrix.shape) != 2:
-        raise DataError(f"{file}: expected a matrix with users as rows, found {len(matrix.shape)} dimension(s)")
+        raise DataError(f"{file}: expected a matrix with users as rows, got {len(matrix.shape)} dimension(s)")
     if items is None or items == FROM_DATA:
         return Table(matrix, None, "columns of the matrix", notes)
     names = read_catalogue(items)
@@ -103,7 +103,7 @@ def words(items: Items) -> str:
 
 
 def from_arrays(file: Path, arrays: dict[str, Any], items: Items | None, min_rating: float | None) -> Table:
-    """Arrays user, item and perhaps rating, one entry per interaction."""
+    """Arrays user, item and optionally rating, one entry per interaction."""
     source = need_items(file, items)
     lengths = {name: values.shape for name, values in arrays.items()}
     if len(set(lengths.values())) != 1 or arrays["user"].ndim != 1:
@@ -115,20 +115,20 @@ def from_arrays(file: Path, arrays: dict[str, Any], items: Items | None, min_rat
         check_ratings(file, arrays["rating"])
     elif min_rating is not None:
         raise DataError(f"{file}: a minimum rating was asked for, but there are no ratings")
-    users, found = arrays["user"], arrays["item"]
+    user_ids, item_ids = arrays["user"], arrays["item"]
     if min_rating is not None:
         keep = arrays["rating"] >= min_rating
-        users, found = users[keep], found[keep]
-    people, rows = distinct(file, users, "user")
-    occurring, places = distinct(file, found, "item")
+        user_ids, item_ids = user_ids[keep], item_ids[keep]
+    users, rows = distinct(file, user_ids, "user")
+    occurring, places = distinct(file, item_ids, "item")
     names = occurring if source == FROM_DATA else read_catalogue(source)
     columns = positions(file, occurring, {name: column for column, name in enumerate(names)}, source)[places]
     notes = rating_notes("rating" in arrays, min_rating)
-    return from_pairs(file, rows, columns, names, source, notes, people)
+    return from_pairs(file, rows, columns, names, source, notes, users)
 
 
 def distinct(file: Path, ids: Any, what: str) -> tuple[list[str], NDArray[np.int64]]:
-    """The canonical texts among identifiers, and which of them each is."""
+    """The distinct canonical texts of identifiers, and for each identifier the position of its text."""
     try:
         return identity.distinct(ids, what)
     except identity.IdentityError as error:
@@ -136,7 +136,7 @@ def distinct(file: Path, ids: Any, what: str) -> tuple[list[str], NDArray[np.int
 
 
 def positions(file: Path, occurring: list[str], names: dict[str, int], source: Items) -> NDArray[np.int64]:
-    """Columns of the items that occur."""
+    """Columns of the items that occur; items outside the catalogue are an error."""
     unknown = [item for item in occurring if item not in names]
     if unknown:
         raise DataError(f"{file}: {len(unknown)} item(s) outside {words(source)}, the first is {unknown[0]!r}")
@@ -149,7 +149,7 @@ def check_ratings(file: Path, ratings: Any) -> None:
 
 
 def rating_notes(rated: bool, min_rating: float | None) -> list[str]:
-    """What is done with ratings. `rated`: whether the file has a place for them, whatever single records say."""
+    """How ratings are used. `rated`: whether the file has a column for them, whatever single records hold."""
     if min_rating is not None:
         return [f"pairs rated at least {min_rating:g} count as one interaction each"]
     return ["every listed pair counts as one interaction; ratings are not used"] if rated else []

@@ -1,1 +1,1 @@
-"""Plain numerics: exact integer products, orthonormal bases. Nothing here knows about privacy."""
+"""Plain numerics: exact integer products, orthonormal bases. Of `privacy`, only the public matrix X is used."""

@@ -1,6 +1,6 @@
-"""The same products in float64, for runs that make no promise: references and the published methods.
+"""The same products in float64, for runs without a privacy guarantee: references and the published methods.
 
-Row blocks too: nothing as large as the data is made. Sums depend on their order, so results agree to rounding only.
+Data is read in row blocks: no temporary is as large as it. Sums depend on their order; results agree up to rounding.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpspectral.linalg.operators import row_blocks
 
 Reals = NDArray[np.float64]
 _BLOCK = 8192
-_TILE = 32  # columns at a time, so that what is gathered stays in cache
+_TILE = 32  # columns at a time, so that the gathered rows stay in cache
 
 
 class FloatOperator(Protocol):
@@ -47,7 +47,7 @@ class FloatGram:
         return Y
 
     def _sparse_product(self, X: Reals) -> Reals:
-        """A few columns per thread, each column as if it were alone: the same sums for any width and thread count."""
+        """A few columns per thread, each computed independently: the same sums for any width and thread count."""
         indptr = self.rows.indptr.astype(np.int64)
         Y = np.empty((self.n, X.shape[1]))
         tile = max(1, min(_TILE, -(-X.shape[1] // cores())))
@@ -100,7 +100,7 @@ class FloatRows:
 
 
 class FloatMatrix:
-    """A given matrix."""
+    """A symmetric matrix, stored explicitly."""
 
     def __init__(self, A: Any) -> None:
         self.A = A
@@ -114,9 +114,9 @@ class FloatMatrix:
 def eigenpairs(
     product: Callable[[Reals], Reals], n: int, rank: int, *, whole: bool, start: Reals, which: str = "LM"
 ) -> tuple[Reals, Reals]:
-    """The leading eigenvalues, largest first, and their vectors, of a symmetric matrix that is known by its products.
+    """The leading eigenvalues, largest first, and their vectors, of a symmetric matrix given by its products.
 
-    `whole`: form it and solve it all, for small ones; otherwise Lanczos (ARPACK) from the given vector.
+    `whole`: form the matrix and find all eigenpairs, for small n; otherwise Lanczos (ARPACK) from `start`.
     """
     if whole:
         values, vectors = np.linalg.eigh(product(np.eye(n)))

@@ -31,8 +31,8 @@ class GpuAlgebra(Algebra):
         return X if popularity is None else self.qr(X * torch.tensor(popularity, device=self.device)[:, None])[0]
 
     def _flat(self, n: int, p: int, rng: np.random.Generator) -> torch.Tensor:
-        """`orthonormal.flat_start`, with the waves computed here."""
-        if p > 2 * ((n - 1) // 2):  # a constant or alternating column is needed: so wide only when n is small
+        """`orthonormal.flat_start`, with the waves computed on the GPU."""
+        if p > 2 * ((n - 1) // 2):  # needs a constant or alternating column: p is this large only if n is small
             return torch.tensor(orthonormal.flat_start(n, p, rng), device=self.device)
         pairs, odd = divmod(p, 2)
         frequencies = torch.tensor(rng.choice((n - 1) // 2, size=pairs, replace=False) + 1, device=self.device)
@@ -104,7 +104,7 @@ class GpuAlgebra(Algebra):
             return np.asarray(matrix)
         if not matrix.is_cuda:
             return np.asarray(matrix)
-        # Through pinned memory, of which torch keeps what the noise had: a tenth of the time of `matrix.cpu()`.
+        # Through pinned memory, which torch reuses from the noise: a tenth of the time of `matrix.cpu()`.
         pinned = torch.empty(matrix.shape, dtype=matrix.dtype, pin_memory=True)
         array: Reals = pinned.copy_(matrix).clone().numpy()
         return array

@@ -1,4 +1,4 @@
-"""The public matrix X on its grid, on a GPU: the norms of `Iterate`, computed there."""
+"""The public matrix X on its grid, with the norms of `Iterate`, on a GPU."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class GpuIterate(Iterate):
 
     @cached_property
     def integers(self) -> NDArray[np.signedinteger]:  # type: ignore[override]
-        found: NDArray[np.signedinteger] = self.tensor.cpu().numpy()
-        return found
+        integers: NDArray[np.signedinteger] = self.tensor.cpu().numpy()
+        return integers
 
     @cached_property
     def real(self) -> torch.Tensor:
@@ -47,8 +47,8 @@ class GpuIterate(Iterate):
     @cached_property
     def row_norms(self) -> NDArray[np.float64]:
         squares = (self.real**2).sum(dim=1).sort(descending=True).values
-        found: NDArray[np.float64] = torch.sqrt(squares * (1 + self.shape[1] * 2.0**-50)).cpu().numpy()
-        return found
+        norms: NDArray[np.float64] = torch.sqrt(squares * (1 + self.shape[1] * 2.0**-50)).cpu().numpy()
+        return norms
 
     @cached_property
     def spectral(self) -> float:

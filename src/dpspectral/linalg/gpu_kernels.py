@@ -1,8 +1,8 @@
 """The exact product Σ_u r_u · divide(W_d · r_uᵀX) over 0/1 rows on a GPU, in Triton.
 
 Two kernels. The first sums the rows of X that belong to a user's items, weighs and rounds the sum as the CPU does, and
-keeps it. The second sums these over the users of an item, from the transposed pattern, in chunks, so that popular items
-do not keep the others waiting. All sums are integers, so their order does not matter, and the bits are the CPU's.
+stores it. The second sums these over the users of an item, from the transposed pattern, in chunks, so that popular
+items do not delay the others. All sums are integers, so their order does not matter, and the bits are the CPU's.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def gram_product(
 ) -> torch.Tensor:
     """Σ_u r_u · ((W_d · r_uᵀX + half) >> shift), in 64-bit integers; parts in 32 bits where they fit."""
     n, p = X.shape
-    X = X.contiguous()  # kernels count on rows one after another; a QR may leave columns so
+    X = X.contiguous()  # kernels assume row-major order; a QR may return column-major
     P, entries = triton.next_power_of_2(p), 16
     Y = torch.zeros((n, p), dtype=torch.int64, device=X.device)
     most = max(block.count for block in blocks)

@@ -2,7 +2,7 @@
 
 `divide` rounds to the nearest integer (ties upward) by exact integer arithmetic: (v + 2^(shift−1)) >> shift.
 The number of columns stays a run-time value: specialising kernels to it was several times slower. Unsigned indices
-spare the wrap-around of negative ones, and four rows at a time loads and stores of the sum: 18% together.
+avoid the wrap-around of negative ones, and four rows at a time save loads and stores of the sum: 18% together.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -119,12 +119,12 @@ def clip_row(x, norm, l1, bits, out):
     """The row clipped to ‖x‖₂ ≤ norm and ‖x‖₁ ≤ l1·norm, in units of norm·2^−bits, rounded towards zero.
 
     Sequential sums, so the result depends on the row alone, and zeros make no difference. The integers themselves are
-    checked against the bound, whatever floating point did before.
+    checked against the bound, whatever the rounding errors before.
     """
     top = 0.0
     for i in range(x.size):
         top = max(top, abs(x[i]))
-    if top == 0.0 or not np.isfinite(top):  # callers refuse what is not finite; here it must not matter or hang
+    if top == 0.0 or not np.isfinite(top):  # callers refuse non-finite rows; here the loop must still end
         out[:] = 0
         return
     squares, absolute = 0.0, 0.0
@@ -159,7 +159,7 @@ def clip_rows(block, norm, l1, bits, out):
 
 @jit
 def sparse_row_gram(indptr, indices, values, norm, l1, bits, X, shift, Y):
-    """Y += Σ_u x_u · divide(x_uᵀX) over CSR rows, clipped and put on integers as they pass by."""
+    """Y += Σ_u x_u · divide(x_uᵀX) over CSR rows, clipped and rounded to integers one by one."""
     p = X.shape[1]
     half = np.int64(1) << np.int64(shift) >> np.int64(1)
     longest = 0

@@ -1,4 +1,4 @@
-"""Leading eigenpairs of a symmetric integer matrix that is only known by exact products M·V with integer blocks V.
+"""Leading eigenpairs of a symmetric integer matrix that is given by exact products M·V with integer blocks V.
 
 Block Lanczos with full reorthogonalisation. Every block is rounded to a grid *before* it is multiplied and the product
 is exact, so all that is ever computed is a function of the matrix M, not of how M·V was obtained: a stored matrix and
@@ -37,7 +37,7 @@ def leading_eigenpairs(
     """The `rank` largest eigenvalues of M and orthonormal eigenvectors, to residuals of `tolerance` · largest.
 
     `start` (n × anything) seeds the first block. At most `passes` products are taken. Values below `edge` need not
-    converge: in a noisy matrix they carry no signal, and lie too densely to be told apart quickly.
+    converge: in a noisy matrix they carry no signal, and lie too close together to converge quickly.
     """
     width = min(n, rank + _EXTRA)
     space = _Space(n, min(n, passes * width))
@@ -61,10 +61,10 @@ def leading_eigenpairs(
 class _Space:
     """A growing basis B (columns orthonormal up to rounding), its image MB, and the small matrices BᵀMB and BᵀB."""
 
-    def __init__(self, n: int, most: int) -> None:
+    def __init__(self, n: int, capacity: int) -> None:
         self.size = 0
-        self._basis, self._image = np.empty((n, most), order="F"), np.empty((n, most), order="F")
-        self._inner, self._gram = np.empty((most, most)), np.empty((most, most))
+        self._basis, self._image = np.empty((n, capacity), order="F"), np.empty((n, capacity), order="F")
+        self._inner, self._gram = np.empty((capacity, capacity)), np.empty((capacity, capacity))
 
     @property
     def basis(self) -> Reals:
@@ -95,7 +95,7 @@ class _Space:
 
 
 def _filled(start: Reals, n: int, width: int) -> Reals:
-    """The given columns, followed by fixed pseudo-random ones where there are too few."""
+    """The columns of `start`, followed by fixed pseudo-random ones where there are too few."""
     missing = width - start.shape[1]
     if missing <= 0:
         return start[:, :width]
@@ -103,7 +103,7 @@ def _filled(start: Reals, n: int, width: int) -> Reals:
 
 
 def _orthogonal(block: Reals, basis: Reals) -> Reals:
-    """An orthonormal block orthogonal to the basis. Directions that are used up are replaced by fresh random ones."""
+    """An orthonormal block orthogonal to the basis. Exhausted directions are replaced by random ones."""
     rng = np.random.default_rng(basis.shape[1])
     scale = np.linalg.norm(block, axis=0)
     for _ in range(2):

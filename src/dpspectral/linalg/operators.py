@@ -1,12 +1,12 @@
-"""Exact integer products A·X for the kinds of data there are.
+"""Exact integer products A·X for each kind of data.
 
 Each operator answers `product(X, shift)`: an int64 matrix that is a function of the data as a set of rows, the integer
 matrix X and the shift, and of nothing else: not of thread count, block size, row order or storage format. Data is read
-in row blocks and used in place; no n × n matrix and no second copy is made.
+in row blocks and used in place; products form no n × n matrix and no second copy.
 
-A curator's sums are exact: where one could leave 64 bits, `OverflowError` is raised before it is computed, and that
-depends on the number of rows. A party must not refuse because of its rows (it would tell something about them, and for
-free), so it says `modulus=b`: its sums are right modulo 2^b, and only public numbers can be too large.
+A curator's sums are exact: where one could overflow 64 bits, `OverflowError` is raised before it is computed, and that
+depends on the number of rows. A party must not refuse because of its rows (that would reveal something about them that
+no budget pays for), so it passes `modulus=b`: its sums are exact modulo 2^b, and only public numbers can be too large.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Progress = Callable[[float], None]  # called with the finished fraction of one p
 _TILE = 64  # columns at a time: X and Y tiles stay in the cache
 _BLOCK_BYTES = 1 << 22
 _MATRIX_BLOCK = 4096  # rows at a time in the item-item matrix
-NARROW = 2.0**31 - 1  # what is below fits 32 bits
+NARROW = 2.0**31 - 1  # smaller values fit 32 bits
 
 
 def silent(_: float) -> None:
@@ -46,7 +46,7 @@ class Operator(Protocol):
 
 def _check_width(bound: float, what: str) -> None:
     if bound >= 2.0**62:
-        raise OverflowError(f"{what} could leave 64-bit integers; use a coarser grid")
+        raise OverflowError(f"{what} could overflow 64-bit integers; use a coarser grid")
 
 
 def _in_threads(
@@ -85,7 +85,7 @@ def _in_threads(
 
 
 def longest_column(X: Ints) -> float:
-    """Its norm."""
+    """The norm of the longest column."""
     return float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
 
 
@@ -120,7 +120,7 @@ class BinaryGram:
         self.block_rows = block_rows or (1024 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
 
     def widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
-        """Types of row sums and of the result: int32 where no value can leave it, else int64. The bits are the same.
+        """Types of row sums and of the result: int32 where nothing can overflow, else int64. The values are the same.
 
         Modulo 2^b the low bits of the result are enough.
         """
@@ -173,7 +173,7 @@ class BinaryGram:
         return Y
 
     def column_sums(self) -> NDArray[np.int64]:
-        """Σ_u W_{d_u} r_u: what the items collect when a user with d of them gives W_d to each."""
+        """Σ_u W_{d_u} r_u: a user with d items adds W_d to each of them."""
         total = np.zeros(self.n, dtype=np.int64)
         self._check_total()
         for block in row_blocks(self.rows.shape[0], self.block_rows):
@@ -198,7 +198,7 @@ class BinaryGram:
     def weight_sum(self) -> int:
         """Σ_u W_{d_u}."""
         self._check_total()
-        total = np.zeros(1, dtype=np.int64)  # an array: a sum modulo 2^64 is meant where a modulus was given
+        total = np.zeros(1, dtype=np.int64)  # an array: with a modulus, sums may wrap modulo 2^64
         for block in row_blocks(self.rows.shape[0], self.block_rows):
             total += self.weights[np.diff(self._pattern(*block)[0])].sum()
         return int(total[0])
@@ -209,7 +209,7 @@ class BinaryGram:
 
 
 class RowGram:
-    """Σ_u x_u x_uᵀ for real rows, minus an optional public centre, clipped to `norm` and put on integers.
+    """Σ_u x_u x_uᵀ for real rows, minus an optional public centre, clipped to `norm` and rounded to integers.
 
     Sparse rows without a centre go through the fused kernel; everything else through float64 matrix products of
     integers below 2^53, which are exact.
@@ -290,7 +290,7 @@ class RowGram:
 
 
 class SymmetricMatrix:
-    """A symmetric matrix given entry by entry, all entries multiples of a power-of-two grid."""
+    """A symmetric matrix stored explicitly, all entries multiples of a power-of-two grid."""
 
     def __init__(self, A: Any, grid: float, *, block_rows: int | None = None) -> None:
         self.A, self.grid = A, grid

@@ -1,6 +1,6 @@
 """Orthonormal bases: QR with fixed signs, the starts, and the leading directions of a noisy product.
 
-Nothing in here touches data: X is public, and Y has been released.
+Nothing here uses private data: X is public, and Y has been released.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def leading(Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
 
 
 def shrunk(singular: Reals, n: int, p: int, sigma: float) -> Reals:
-    """Singular values of an n × p matrix without what noise added; 0 inside the noise."""
+    """Singular values of an n × p matrix, corrected for the noise; 0 inside the noise bulk."""
     y = singular**2 - (n + p) * sigma**2
     edge = 2 * np.sqrt(n * p) * sigma**2
     inside = np.sqrt(np.maximum(y**2 - edge**2, 0.0))
@@ -99,9 +99,9 @@ def shrunk(singular: Reals, n: int, p: int, sigma: float) -> Reals:
 def ritz(X: Reals, Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
     """Leading eigenpairs of the symmetric matrix that agrees with Y = AX + G, by Ritz values.
 
-    With T = sym(XᵀY) and ZS the part of Y outside X, that matrix is [X Z] [T Sᵀ; S 0] [X Z]ᵀ: what symmetry tells about
-    A beyond Y is used. (For square X it is the symmetrised AXXᵀ itself.) X must have (nearly) orthonormal columns.
-    Noise lifts eigenvalues by the law of `_lifted`; it is undone, and values inside the noise become 0.
+    With T = sym(XᵀY) and ZS the part of Y outside X, that matrix is [X Z] [T Sᵀ; S 0] [X Z]ᵀ: it uses what symmetry
+    adds to Y. (For square X it is the symmetrised AXXᵀ itself.) X must have (nearly) orthonormal columns.
+    Noise raises eigenvalues by the law of `_lifted`; that is inverted, and values inside the noise become 0.
     """
     n, p = Y.shape
     X = qr(X)[0]
@@ -118,7 +118,7 @@ def ritz(X: Reals, Y: Reals, rank: int, sigma: float) -> tuple[Reals, Reals]:
 
 
 def _lifted(eigenvalue: Reals, n: int, p: int, sigma: float) -> Reals:
-    """Where noise puts an eigenvalue of A whose vector lies in X.
+    """The value to which noise raises an eigenvalue of A whose vector lies in X.
 
     T has noise of variance σ²/2 (symmetrising averages two samples), S of σ² in n − p rows. The self-consistent
     equations of that profile give z = y + a/λ with y² − (λ − a/2λ)y − b = 0, a = pσ², b = (n − p)σ².
@@ -154,22 +154,22 @@ def _outside(X: Reals, Y: Reals, width: int) -> tuple[Reals, Reals]:
 
 
 def signed(vectors: Reals) -> Reals:
-    """Columns with their largest entry positive: a choice that does not depend on a solver's mood."""
+    """Columns with their largest entry positive: a sign convention that does not depend on the solver."""
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
     return vectors * signs
 
 
 class Algebra:
-    """Where the loop's public matrices live, and who factors them: NumPy and LAPACK.
+    """Storage and factorisation of the loop's public matrices: NumPy and LAPACK.
 
-    A subclass keeps X and Y elsewhere, on a GPU; vectors that leave `leading` and `ritz` are arrays of the host.
+    A subclass keeps X and Y elsewhere, on a GPU; `leading` and `ritz` return NumPy arrays.
     """
 
     qr = staticmethod(qr)
     leading = staticmethod(leading)
     publish: Any = staticmethod(Iterate)  # X on its grid
-    agreed: Any = staticmethod(Iterate.of_integers)  # the iterate that others go on with
+    agreed: Any = staticmethod(Iterate.of_integers)  # the iterate of integers that parties agreed on
 
     def start(self, name: str, n: int, p: int, rng: np.random.Generator, popularity: Reals | None) -> Any:
         """X⁰: "flat", "gaussian", or "popular" with rows in proportion to a released popularity."""

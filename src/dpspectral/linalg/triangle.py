@@ -13,7 +13,7 @@ def size(n: int) -> int:
 
 
 def packed(matrix: NDArray[Any]) -> NDArray[Any]:
-    """The numbers of a symmetric matrix; what lies below the diagonal is not looked at."""
+    """The numbers of a symmetric matrix; entries below the diagonal are not read."""
     n = len(matrix)
     numbers = np.empty(size(n), dtype=matrix.dtype)
     numbers[:n] = np.diagonal(matrix)
@@ -25,7 +25,7 @@ def packed(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def unpacked(numbers: NDArray[Any], n: int) -> NDArray[np.float64]:
-    """The matrix of such numbers, in floating point."""
+    """The matrix of numbers packed in this order, in floating point."""
     matrix = np.empty((n, n))
     start = n
     for i in range(n):

@@ -168,7 +168,7 @@ def _outcome(basis: Basis, unit: Unit) -> list[str]:
             words.append(f"{len(catalogue.chosen)} of {n} items were kept: the most popular by the noisy figures.")
         if isinstance(unit, Interaction) and unit.floor is None:
             words.append(
-                f"The floor {catalogue.floor} balances noise against the bias of weighing down users with few items."
+                f"The floor {catalogue.floor} balances noise against the bias of giving users with few items less weight."
             )
     if basis.facts["method"] == "power":
         words.append(

@@ -148,7 +148,7 @@ class Result:
 
     @property
     def private(self) -> bool:
-        """False as soon as anything was seeded by hand."""
+        """False as soon as anything was drawn from a seed (`NotPrivate`)."""
         return self.account.private
 
     def with_facts(self, **changes: Any) -> Self:

@@ -1,4 +1,4 @@
-"""The scikit-learn face: private PCA and truncated SVD that fit into a Pipeline."""
+"""Private PCA and truncated SVD with scikit-learn's interface, for use in a Pipeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNT_SHARE = 0.01  # of μ², for the number of rows where it is neither publi
 
 
 class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What both estimators share: spending the budget, and the linear map afterwards."""
+    """Shared by both estimators: spending the budget, and the linear map afterwards."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -35,19 +35,19 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return tags
 
     def _validated(self, X: Any) -> Any:
-        """The data, as scikit-learn wants it."""
+        """The data, validated by scikit-learn."""
         for name in ("epsilon", "delta"):
             if getattr(self, name) is None:
-                raise ValueError(f"{name} is missing: it is always your choice, pass {type(self).__name__}({name}=...)")
+                raise ValueError(f"{name} is missing: there is no default, pass {type(self).__name__}({name}=...)")
         try:
             data = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
         except ValueError as error:
             if "NaN" not in str(error) and "infinity" not in str(error):
                 raise
-            # scikit-learn would advise an imputer, but what is fitted on the data must not come before
+            # scikit-learn would advise an imputer, but a step fitted on the data must not come first
             raise ValueError(
                 "Input X contains NaN or infinity. Fill gaps with a public constant: an imputer that was fitted on the "
-                "data lets one row move all others, and then no bound holds"
+                "data lets one row change all others, and then no bound holds"
             ) from None
         n = data.shape[1]
         if checks.integer("n_components", self.n_components, low=1) > n:
@@ -56,7 +56,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return data
 
     def _call(self, source: Curator) -> Call:
-        """All that could be refused is refused here, before the first release (which may be a count or a mean)."""
+        """Every refusal is raised here, before the first release (which may be a count or a mean)."""
         call = Call(
             source,
             self.n_components,
@@ -91,7 +91,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         self.singular_values_: NDArray[np.float64] = np.sqrt(result.eigenvalues)
         if not result.eigenvalues.any():
             warnings.warn(
-                "all components drowned in noise: use more rows, fewer columns, a smaller norm, or more epsilon",
+                "all components are below the noise: use more rows, fewer columns, a smaller norm, or more epsilon",
                 UserWarning,
                 stacklevel=4,
             )
@@ -109,13 +109,13 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return np.zeros(self.components_.shape[1])
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Coordinates of the rows in the private basis. Not itself private: it shows the rows it is given."""
+        """Coordinates of the rows in the private basis. Not itself private: it depends on the rows of X."""
         check_is_fitted(self)
         data = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return np.asarray(data @ self.components_.T) - self._shift() @ self.components_.T
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Rows back from their coordinates."""
+        """Rows reconstructed from their coordinates."""
         check_is_fitted(self)
         coordinates = np.asarray(X, dtype=np.float64)
         if coordinates.ndim != 2 or coordinates.shape[1] != len(self.components_):
@@ -126,10 +126,10 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 class PrivatePCA(_PrivateDecomposition):
     """Principal components under (ε, δ)-differential privacy for every row.
 
-    Rows are centred, then clipped to ℓ2 norm `norm`. All of it, mean included, is paid from one budget.
+    Rows are centred, then clipped to ℓ2 norm `norm`. Everything released, the mean included, is charged to one budget.
 
     Nothing that was fitted on the data (a scaler, a feature selection) may come before it: such a step lets one row
-    move all others, and then no bound holds. Scale by public constants. Centring makes sparse rows dense, block by
+    change all others, and then no bound holds. Scale by public constants. Centring makes sparse rows dense, block by
     block: for wide sparse data prefer `PrivateTruncatedSVD`.
 
     Parameters
@@ -145,16 +145,16 @@ class PrivatePCA(_PrivateDecomposition):
     mean_share : float
         The share of the budget (of μ²) that a private mean takes.
     neighbours : "add-remove" or "replace"
-        Whether a row comes or goes, or is exchanged for another (then the number of rows is public).
+        Neighbouring data sets differ by adding or removing, or by replacing, one row (then their number is public).
     n_samples : int, optional
         Declared number of rows. Without it the number that comes with a private mean is used; without a private mean
         (and unless rows are replaced) a noisy count is released with 1% of μ².
     iterations, oversampling : int, optional
-        Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
+        Products with the data, and extra columns, as in `power_method`; chosen automatically if not given.
     random_state : int or numpy Generator, optional
-        Seed of the public start. The noise takes no seed.
+        Seed of the public start. The noise has no seed.
     ledger : Ledger, optional
-        A total that several fits share. Without one, each fit is its own budget.
+        A total shared by several fits. Without one, each fit has a budget of its own.
     noise : NotPrivate, optional
         Reproducible noise for tests; the fit is then not private.
 
@@ -254,11 +254,11 @@ class PrivateTruncatedSVD(_PrivateDecomposition):
     n_samples : int, optional
         Declared number of rows. Without it a noisy count is released with 1% of μ², unless the unit makes it public.
     iterations, oversampling : int, optional
-        Products with the data, and extra columns, as in `power_method`; good ones are chosen if not given.
+        Products with the data, and extra columns, as in `power_method`; chosen automatically if not given.
     random_state : int or numpy Generator, optional
-        Seed of the public start. The noise takes no seed.
+        Seed of the public start. The noise has no seed.
     ledger : Ledger, optional
-        A total that several fits share. Without one, each fit is its own budget.
+        A total shared by several fits. Without one, each fit has a budget of its own.
     noise : NotPrivate, optional
         Reproducible noise for tests; the fit is then not private.
 

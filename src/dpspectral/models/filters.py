@@ -1,4 +1,4 @@
-"""Graph filters that recommend: GF-CF and BSPM, and their two filters from exact figures of the data.
+"""Recommendation by graph filters: GF-CF and BSPM, and their two filters computed exactly from the data.
 
 With R (users × items, 0/1), user degrees D_U and item degrees D_I, both use R̃ = D_U^−½ R D_I^−½ and P = R̃ᵀR̃:
 
@@ -7,9 +7,9 @@ With R (users × items, 0/1), user degrees D_U and item degrees D_I, both use R�
 
 GF-CF (Shen et al., CIKM 2021) adds α times the second to the first. BSPM (Choi et al., SIGIR 2023) blurs by the heat
 equation ḃ = b (P − 1), adds β times the ideal low-pass, and sharpens by the reverse process ṡ = −s P, each by Euler
-steps. One blurring step of length 1 is the linear filter. Rows are what a user has; scores of all items come back.
+steps. One blurring step of length 1 is the linear filter. Rows are users' items; the result is scores of all items.
 
-`ExactFilters` look at the data itself: references for studies, not private. `private_filters.py` has the private ones.
+`ExactFilters` use the data itself: references for studies, not private. `private_filters.py` has the private ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _inverse_root(degrees: Reals) -> Reals:
 
 
 class Filters(Protocol):
-    """What both recommenders are made of."""
+    """The two filters that both recommenders combine."""
 
     def linear(self, rows: Any) -> Reals:
         """r P."""

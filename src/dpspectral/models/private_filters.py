@@ -1,13 +1,13 @@
-"""The two filters of GF-CF and BSPM from what was released: private eigenpairs and noisy item degrees.
+"""The two filters of GF-CF and BSPM from released values: private eigenpairs and noisy item degrees.
 
-Nothing here looks at the data. With A ≈ U Λ Uᵀ (components and eigenvalues of a private run) and degrees D:
+Nothing here uses the data. With A ≈ U Λ Uᵀ (components and eigenvalues of a private run) and degrees D:
 
     P ≈ D^−½ U Λ Uᵀ D^−½ = V Π Vᵀ        by a QR of D^−½ U and the eigenvectors of a k × k matrix
     linear filter       r ↦ r V Π Vᵀ
     ideal low-pass      r ↦ r D^−½ V Vᵀ D^½
 
-where components whose eigenvalue drowned in noise (0 after debiasing) are left out, and Π is scaled to a largest value
-of 1, which P has exactly. A user's row r is needed only where it is scored: on that user's side.
+where components whose eigenvalue is below the noise (0 after debiasing) are left out, and Π is scaled to a largest
+value of 1, which P has exactly. A user's row r is needed only for its own scores: on that user's side.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Reals = NDArray[np.float64]
 
 
 class PrivateFilters:
-    """Filters from released figures: (n, k) components, k eigenvalues, n degrees ≥ some public minimum > 0."""
+    """Filters from released values: (n, k) components, k eigenvalues, n degrees ≥ some public minimum > 0."""
 
     def __init__(
         self, components: Reals, eigenvalues: Reals, degrees: Reals, chosen: NDArray[np.int64] | None = None
@@ -32,13 +32,13 @@ class PrivateFilters:
         self.n = n
         self.chosen = np.arange(n) if chosen is None else np.asarray(chosen)
         self.root = np.sqrt(degrees[self.chosen])
-        seen = eigenvalues > 0
-        if seen.any():
-            Q, T = np.linalg.qr(components[self.chosen][:, seen] / self.root[:, None])
-            values, turn = np.linalg.eigh((T * eigenvalues[seen]) @ T.T)
+        above_noise = eigenvalues > 0
+        if above_noise.any():
+            Q, T = np.linalg.qr(components[self.chosen][:, above_noise] / self.root[:, None])
+            values, rotation = np.linalg.eigh((T * eigenvalues[above_noise]) @ T.T)
             self.spectrum: Reals = np.maximum(values[::-1] / values[-1], 0.0)
-            self.basis: Reals = Q @ turn[:, ::-1]
-        else:  # nothing but noise: what is left is popularity, the first eigenvector of P in any data set
+            self.basis: Reals = Q @ rotation[:, ::-1]
+        else:  # nothing but noise: popularity remains, the first eigenvector of P in any data set
             self.spectrum = np.ones(1)
             self.basis = (self.root / np.linalg.norm(self.root))[:, None]
 

@@ -33,16 +33,16 @@ def best(scores: Reals, owned: sp.csr_array, top: int) -> NDArray[np.int64]:
     rows = np.repeat(np.arange(owned.shape[0]), np.diff(owned.indptr))
     costs[rows, owned.indices] = np.inf
     top = min(top, costs.shape[1])
-    found = np.argpartition(costs, top - 1, axis=1)[:, :top]
-    values = np.take_along_axis(costs, found, axis=1)
-    order = np.lexsort((found, values), axis=1)  # equal scores: the first item
-    found = np.take_along_axis(found, order, axis=1)
-    left: NDArray[np.int64] = np.where(np.isposinf(np.take_along_axis(costs, found, axis=1)), -1, found)
-    return left
+    items = np.argpartition(costs, top - 1, axis=1)[:, :top]
+    values = np.take_along_axis(costs, items, axis=1)
+    order = np.lexsort((items, values), axis=1)  # equal scores: the first item
+    items = np.take_along_axis(items, order, axis=1)
+    ranked: NDArray[np.int64] = np.where(np.isposinf(np.take_along_axis(costs, items, axis=1)), -1, items)
+    return ranked
 
 
 def evaluate(scores: Scores, train: Any, test: Any, top: int = 20, users: NDArray[np.int64] | None = None) -> Ranking:
-    """Rank with `scores(rows)` and compare with the test part, for all users or the given ones."""
+    """Rank with `scores(rows)` and compare with the test part, for all users or for `users`."""
     checks.integer("top", top, low=1)
     train, test = sp.csr_array(train), sp.csr_array(test)
     if train.shape != test.shape:
@@ -58,9 +58,9 @@ def evaluate(scores: Scores, train: Any, test: Any, top: int = 20, users: NDArra
     for start in range(0, len(wanted), step):
         part = wanted[start : start + step]
         rows, held = train[part], test[part]
-        found = best(scores(rows), rows, top)
-        many, places = np.diff(held.indptr), np.arange(len(part)) * train.shape[1]
-        hits = np.isin(found + places[:, None], np.repeat(places, many) + held.indices) & (found >= 0)
-        recall += float((hits.sum(axis=1) / many).sum())
-        ndcg += float((hits @ discount[: min(top, train.shape[1])] / ideal[np.minimum(many, top) - 1]).sum())
+        ranked = best(scores(rows), rows, top)
+        counts, offsets = np.diff(held.indptr), np.arange(len(part)) * train.shape[1]
+        hits = np.isin(ranked + offsets[:, None], np.repeat(offsets, counts) + held.indices) & (ranked >= 0)
+        recall += float((hits.sum(axis=1) / counts).sum())
+        ndcg += float((hits @ discount[: min(top, train.shape[1])] / ideal[np.minimum(counts, top) - 1]).sum())
     return Ranking(recall / len(wanted), ndcg / len(wanted), top, len(wanted))

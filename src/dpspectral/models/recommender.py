@@ -1,9 +1,9 @@
-"""A recommender in which everything that leaves the data is paid for.
+"""A recommender in which every release is charged to a budget.
 
 Fitting releases, from one budget: the eigenbasis and, where they are not declared public, noisy item degrees (those of
 the private catalogue; for whole users the popularity Σ r/√d in their place). Both filters are rebuilt from these
-(`models/private_filters.py`). Scoring uses the released figures and the row of the user who is scored, and nothing of
-anyone else: it can happen on that user's side.
+(`models/private_filters.py`). Scoring uses the released values and the row of the user who is scored, and no other
+user's data: it can run on that user's side.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ class PrivateRecommender(BaseEstimator):
     n_components : int
         Rank of the private basis.
     epsilon, delta : float
-        The budget of one fit, for all that is released. Required.
+        The budget of one fit, for everything released. Required.
     unit : Interaction or User, optional
         Who is protected; `Interaction()` if not given.
     filter : "gf-cf" or "bspm"
-        Which recommender is rebuilt from the released figures.
+        Which recommender is built from the released values.
     alpha : float
         Weight of the ideal low-pass filter beside the linear (or blurring) one.
     degrees : array of n numbers, optional
-        Item degrees that you declare public. Without them they are released with noise, and paid for.
+        Item degrees that you declare public. Without them they are released with noise, and charged.
     method : "auto", "dense" or "power"
         One release of the item-item matrix, or power iterations.
     catalogue : "auto", PrivateCatalogue or None
         Choose popular items first with a share of the budget; None keeps all of them.
     users : int or "private", optional
-        How many there are, as in `decompose`.
+        The number of users, as in `decompose`.
     ledger : Ledger, optional
-        A total that several fits share. Without one, each fit is its own budget.
+        A total shared by several fits. Without one, each fit has a budget of its own.
     random_state : int, optional
-        Seed of the public start. The noise takes no seed.
+        Seed of the public start. The noise has no seed.
     noise : NotPrivate, optional
         Reproducible noise for tests; the fit is then not private.
     threads : int, optional
@@ -79,7 +79,7 @@ class PrivateRecommender(BaseEstimator):
     degrees_ : array of n numbers
         Noisy or declared degrees, at least 1.
     private_ : bool
-        False as soon as anything was seeded by hand.
+        False if any noise was drawn from a seed (`NotPrivate`).
 
     Examples
     --------
@@ -129,7 +129,7 @@ class PrivateRecommender(BaseEstimator):
     def fit(self, R: Any, y: Any = None) -> Self:
         """Release basis and degrees of a 0/1 matrix (users are rows), and build the filters from them."""
         if self.epsilon is None or self.delta is None:
-            raise ValueError("epsilon and delta are missing: they are always your choice, pass both")
+            raise ValueError("epsilon and delta are missing: there is no default, pass both")
         budget = Budget(self.epsilon, self.delta)
         unit = Interaction() if self.unit is None else self.unit
         if not isinstance(unit, PatternUnit):
@@ -140,8 +140,8 @@ class PrivateRecommender(BaseEstimator):
         rank = checks.integer("n_components", self.n_components, low=1, high=n)
         declared = None if self.degrees is None else _declared(self.degrees, n)
         catalogue = self.catalogue
-        nothing = catalogue == "auto" and automatic_catalogue(unit, n, rank, budget.mu, "dense") is None
-        if declared is None and (catalogue is None or nothing):
+        keeps_all = catalogue == "auto" and automatic_catalogue(unit, n, rank, budget.mu, "dense") is None
+        if declared is None and (catalogue is None or keeps_all):
             catalogue = PrivateCatalogue(items=n)  # all items are kept, but their degrees are needed
         result = decompose(
             source, rank, unit=unit, budget=budget, method=self.method, catalogue=catalogue, users=self.users,
@@ -174,32 +174,32 @@ class PrivateRecommender(BaseEstimator):
     def scores(self, rows: Any) -> Reals:
         """Scores of all items for each row; 0 outside the chosen catalogue.
 
-        A row without any chosen item says nothing to the filters, which would score all items 0: it gets the released
-        (or declared) popularity of the chosen items instead (`ranked_by_popularity`).
+        For a row without any chosen item the filters would score all items 0: it gets the released (or declared)
+        popularity of the chosen items instead (`ranked_by_popularity`).
         """
         check_is_fitted(self)
         self._check_filter()
-        found = self._rows(rows)
+        pattern = self._rows(rows)
         if self.filter == "bspm":
-            scores = bspm(self.filters_, found, beta=self.alpha)
+            scores = bspm(self.filters_, pattern, beta=self.alpha)
         else:
-            scores = gf_cf(self.filters_, found, self.alpha)
-        silent, chosen = np.flatnonzero(self._says_nothing(found)), self.filters_.chosen
-        scores[np.ix_(silent, chosen)] = self.degrees_[chosen]
+            scores = gf_cf(self.filters_, pattern, self.alpha)
+        by_popularity, chosen = np.flatnonzero(self._has_no_chosen_item(pattern)), self.filters_.chosen
+        scores[np.ix_(by_popularity, chosen)] = self.degrees_[chosen]
         return scores
 
     def ranked_by_popularity(self, rows: Any) -> NDArray[np.bool_]:
         """Which rows have none of the chosen items (or none at all), so that their lists are by popularity."""
-        return self._says_nothing(self._rows(rows))
+        return self._has_no_chosen_item(self._rows(rows))
 
-    def _says_nothing(self, rows: sp.csr_array) -> NDArray[np.bool_]:
+    def _has_no_chosen_item(self, rows: sp.csr_array) -> NDArray[np.bool_]:
         chosen = np.zeros(self.n_features_in_)
         chosen[self.filters_.chosen] = 1
-        nothing: NDArray[np.bool_] = rows @ chosen == 0
-        return nothing
+        without: NDArray[np.bool_] = rows @ chosen == 0
+        return without
 
     def popularity_scores(self, rows: Any) -> Reals:
-        """The same ranking for everyone, by the noisy (or declared) degrees: what any recommender must beat."""
+        """The same ranking for every user, by the noisy (or declared) degrees: the baseline of any recommender."""
         check_is_fitted(self)
         return np.tile(self.degrees_, (self._rows(rows).shape[0], 1))
 
@@ -207,19 +207,19 @@ class PrivateRecommender(BaseEstimator):
         """For each row the `top` best items it does not have yet, best first; −1 where the catalogue has no more.
 
         Rows without any chosen item get the most popular ones (`ranked_by_popularity` says which). A list depends on
-        its row: it is for that user, and not a public release.
+        its row: it is for that user, not for publication.
         """
-        found = self._rows(rows)
-        scores = self.scores(found)
+        pattern = self._rows(rows)
+        scores = self.scores(pattern)
         outside = np.ones(self.n_features_in_, dtype=bool)
         outside[self.filters_.chosen] = False
         scores[:, outside] = -np.inf
-        return best(scores, found, checks.integer("top", top, low=1))
+        return best(scores, pattern, checks.integer("top", top, low=1))
 
     def evaluate(
         self, train: Any, test: Any, top: int = 20, users: NDArray[np.int64] | None = None
     ) -> tuple[Ranking, Ranking]:
-        """Recall and NDCG of this model, and of ranking by popularity. Exact figures of the data: not private."""
+        """Recall and NDCG of this model, and of ranking by popularity. Computed exactly from the data: not private."""
         return (
             evaluate(self.scores, train, test, top, users),
             evaluate(self.popularity_scores, train, test, top, users),
@@ -244,12 +244,12 @@ class PrivateRecommender(BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, filter: str = "gf-cf", alpha: float = 0.3) -> Self:
-        """A recommender from a file of `save`, or of `dpspectral fit` with a catalogue. It can score, not charge."""
+        """A recommender from a file of `save`, or of `dpspectral fit` with a catalogue. It scores; it has no ledger."""
         model = cls(filter=filter, alpha=alpha)
         model._check_filter()
-        result, more = read_basis(path)
-        n, found = len(result.components), result.catalogue
-        degrees = more.get("degrees", None if found is None else found.popularity)
+        result, arrays = read_basis(path)
+        n, catalogue = len(result.components), result.catalogue
+        degrees = arrays.get("degrees", None if catalogue is None else catalogue.popularity)
         if degrees is None:
             raise ValueError(
                 f"{path}: the file has no item degrees; fit with a catalogue (--catalogue auto), or with "
@@ -260,15 +260,15 @@ class PrivateRecommender(BaseEstimator):
         model.n_components = result.components.shape[1]
         model.private_, model.result_ = result.private, result
         model.items_ = None if result.items is None else list(result.items)
-        chosen = None if found is None else found.chosen
+        chosen = None if catalogue is None else catalogue.chosen
         model._build(result.components, result.eigenvalues, np.maximum(degrees, 1.0), chosen)
         return model
 
 
 def _declared(degrees: ArrayLike, n: int) -> Reals:
-    found = np.asarray(degrees, dtype=np.float64)
-    if found.shape != (n,) or not np.isfinite(found).all() or (found < 0).any():
+    declared = np.asarray(degrees, dtype=np.float64)
+    if declared.shape != (n,) or not np.isfinite(declared).all() or (declared < 0).any():
         raise ValueError(
-            f"degrees must be {n} finite numbers of at least 0, one for each item, got shape {found.shape}"
+            f"degrees must be {n} finite numbers of at least 0, one for each item, got shape {declared.shape}"
         )
-    return np.maximum(found, 1.0)
+    return np.maximum(declared, 1.0)

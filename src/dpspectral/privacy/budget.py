@@ -80,14 +80,14 @@ def epsilon_from_mu(mu: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be learnt about one unit of privacy: (ε, δ). Both are always the caller's choice.
+    """The privacy budget (ε, δ) of one unit of privacy. Neither has a default.
 
     Parameters
     ----------
     epsilon : float
-        Conclusions have at most e^ε times the probability they would have otherwise, plus δ.
+        Every event has at most e^ε times the probability it has on a neighbouring data set, plus δ.
     delta : float
-        Well below one in the number of people.
+        Choose it well below 1/(number of people).
 
     Attributes
     ----------

@@ -51,7 +51,7 @@ class Release:
     step : float
         What one step is worth.
     private : bool
-        False if the noise was seeded by hand.
+        False if the noise was drawn from a seed (`NotPrivate`).
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""Noise for a sum on a GPU: bits from the host's cryptographic generator, made into integers on the GPU.
+"""Noise for a sum on a GPU: bits from the host's cryptographic generator, converted to integers on the GPU.
 
 The bits do not depend on σ, so the host draws them while the product runs. The kernel is `privacy/quantile.nearest`
 with the same table; a block in which any sample is doubtful is left to the host. So the samples are those that the
@@ -21,7 +21,7 @@ from dpspectral.privacy.entries import check_sigma
 from dpspectral.privacy.noise import SEGMENT, Bytes, Noise, settle
 
 _BLOCK = 1024  # samples of one program; divides SEGMENT
-_THREADS = min(8, os.cpu_count() or 1)  # more get in each other's way
+_THREADS = min(8, os.cpu_count() or 1)  # more threads hinder each other
 
 
 @triton.jit
@@ -29,7 +29,7 @@ def _add_kernel(
     raw, table, numbers, total, doubtful, size,
     FIRST: tl.constexpr, CELL_BITS: tl.constexpr, DEGREE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """total += nearest integers of ±σx, unless one of the block is not certain."""
+    """total += nearest integers of ±σx, unless one of the block is doubtful."""
     sigma, error, reach = tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2)
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < size
@@ -44,17 +44,17 @@ def _add_kernel(
     for power in tl.static_range(1, DEGREE + 1):
         x = x * t + tl.load(coefficients + (DEGREE - power))
     y = sigma * x
-    integer = tl.floor(y + 0.5)  # other ties than rint's: those are doubtful
+    integer = tl.floor(y + 0.5)  # rounds ties differently from rint, but ties are doubtful
     certain = (0.5 - tl.abs(y - integer) - (sigma - y) * error) * k > reach
-    unsure = tl.sum((inside & (certain == 0)).to(tl.int32), axis=0)
-    tl.store(doubtful + tl.program_id(0), unsure)
+    doubts = tl.sum((inside & (certain == 0)).to(tl.int32), axis=0)
+    tl.store(doubtful + tl.program_id(0), doubts)
     sign = -(bits & 1)
-    value = tl.where(unsure > 0, 0, (integer.to(tl.int64) ^ sign) - sign)
+    value = tl.where(doubts > 0, 0, (integer.to(tl.int64) ^ sign) - sign)
     tl.store(total + place, tl.load(total + place, mask=inside, other=0) + value, mask=inside)
 
 
 class Bits:
-    """Random bits for a tensor of so many samples, drawn by threads of the host from now on."""
+    """Random bits for `size` samples; threads of the host start to draw them at once."""
 
     def __init__(self, noise: Noise, size: int, device: str) -> None:
         self._device, self._scale, self._used = device, noise.scale, False
@@ -77,14 +77,14 @@ class Bits:
             part[:] = np.frombuffer(self._streams[number](part.nbytes), dtype="<u8")
 
     def discard(self) -> None:
-        """End the threads: nothing is written after that."""
+        """End the threads; they write nothing afterwards."""
         self._stop = True
         self._pool.shutdown()
 
     def add(self, sigma: float, total: torch.Tensor) -> None:
-        """total += samples of round(N(0, σ²)), one for every number. Once only: the bits are used up."""
+        """total += samples of round(N(0, σ²)), one for every number. Can be called once: the bits are used up."""
         if self._used or total.numel() != len(self._raw):
-            raise RuntimeError(f"bits for {len(self._raw)} samples are used once, for so many numbers")
+            raise RuntimeError(f"bits for {len(self._raw)} samples can be used once, for as many numbers")
         self._used = True
         for drawn in self._drawn:
             drawn.result()

@@ -1,7 +1,7 @@
-"""The public matrix X of one iteration on its fixed-point grid, with the norms that bounds are made of.
+"""The public matrix X of one iteration on its fixed-point grid, with the norms that sensitivity bounds use.
 
 X is rounded to multiples of 2^−bits after it was released, so it is public and the rounding is free. The rounded X is
-what gets multiplied, hence every norm here is of the rounded X, and every norm is an upper bound: floating-point error
+multiplied, hence every norm here is of the rounded X, and every norm is an upper bound: floating-point error
 of the computation itself is added on top.
 """
 
@@ -35,11 +35,11 @@ class Iterate:
 
     @classmethod
     def of_integers(cls, integers: NDArray[np.signedinteger], bits: int) -> Self:
-        """The matrix that these integers stand for."""
-        found = cls(integers * np.float64(2.0**-bits), bits)
-        if not np.array_equal(found.integers, integers):
+        """The iterate with these integers."""
+        iterate = cls(integers * np.float64(2.0**-bits), bits)
+        if not np.array_equal(iterate.integers, integers):
             raise ValueError("the integers of X are too large")
-        return found
+        return iterate
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -53,7 +53,7 @@ class Iterate:
 
     @cached_property
     def largest_entry(self) -> float:
-        """Of the integers."""
+        """The largest absolute value of the integers."""
         return float(np.abs(self.integers).max())
 
     @cached_property
@@ -93,8 +93,8 @@ class Iterate:
 
         B_d = min(d ‖X‖₂², (ρ_(1) + … + ρ_(d))²).
         """
-        found: NDArray[np.float64] = _pattern_bounds(self.row_norms, self.spectral)
-        return found
+        bounds: NDArray[np.float64] = _pattern_bounds(self.row_norms, self.spectral)
+        return bounds
 
 
 @jit

@@ -210,7 +210,7 @@ class Ledger:
 
     @property
     def private(self) -> bool:
-        """False as soon as one release was seeded by hand."""
+        """False as soon as one release was drawn from a seed (`NotPrivate`)."""
         return all(release.private for release in self.entries)
 
     @property

@@ -1,9 +1,9 @@
-"""A ledger's entries in one SQLite file that several processes of one host may share and that outlives all of them.
+"""A ledger's entries in one SQLite file that several processes of one host may share.
 
-A charge is one transaction: lock the file, read what was spent, check, insert, commit to the disk, move the anchor on.
-Whoever is killed in the middle has charged nothing and released nothing; whoever is killed afterwards has charged,
-which is the side to err on. Every entry holds a digest of the one before, so a changed or missing entry is noticed.
-A file is made by `create` and by nothing else: opening one that is not there, or is empty, is an error.
+A charge is one transaction: lock the file, read what was spent, check, insert, commit to the disk, update the anchor.
+A process killed in the middle has charged and released nothing; one killed afterwards has charged, which errs on the
+safe side. Every entry holds a digest of the one before, so a changed or missing entry is detected. Only `create` makes
+a file: opening one that does not exist, or is empty, is an error.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dpspectral.core.files import flush
 from dpspectral.privacy import anchor, entries
@@ -34,12 +35,15 @@ TABLES = (
     "protects TEXT, sensitivity REAL, sigma REAL, step REAL, private INTEGER, run TEXT NOT NULL, label TEXT NOT NULL, "
     "refers INTEGER, digest TEXT NOT NULL)",
 )
-_COLUMNS = "number, time, kind, what, protects, sensitivity, sigma, step, private, run, label, refers, digest"
+_COLUMNS = (
+    "number", "time", "kind", "what", "protects", "sensitivity", "sigma", "step", "private", "run", "label", "refers",
+    "digest",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Row:
-    """An entry of the file, and the digest that ties it to the one before."""
+    """An entry of the file, and the digest that chains it to the one before."""
 
     entry: Entry
     digest: str
@@ -48,27 +52,27 @@ class Row:
 class LedgerFile:
     """Entries on disk. A connection lives for one operation only, so a fork or a pickle cannot share one.
 
-    Without `ledger` and `budget` they are read from the file; with them, a file that has others is refused.
+    `budget` and `ledger` (the id) are read from the file unless both are passed; a file with others is refused.
     """
 
     def __init__(self, path: Path, budget: Budget | None = None, ledger: str | None = None) -> None:
         self.path = path.resolve()
         if budget is None or ledger is None:
             with held(self.path), self.transaction() as database:
-                found, its = policy(database, self.path)
+                stored_budget, stored_id = policy(database, self.path)
                 at_home(database, self.path)
-            if budget not in (None, found):
+            if budget not in (None, stored_budget):
                 assert budget is not None
                 raise LedgerFileError(
-                    f"the ledger {path} holds epsilon={found.epsilon:g}, delta={found.delta:g}, not "
+                    f"the ledger {path} holds epsilon={stored_budget.epsilon:g}, delta={stored_budget.delta:g}, not "
                     f"epsilon={budget.epsilon:g}, delta={budget.delta:g}: a data set has one total; open it without one"
                 )
-            budget, ledger = found, its
+            budget, ledger = stored_budget, stored_id
         self.budget, self.id = budget, ledger
 
     @classmethod
     def create(cls, path: Path, budget: Budget, place: Path | None = None) -> LedgerFile:
-        """A new file, complete and readable by its owner only, or none. `place` is where its anchor goes."""
+        """A new file, created atomically and readable by its owner only. `place`: where to keep its anchor."""
         target = path.resolve()
         if not target.parent.is_dir():
             raise LedgerFileError(f"cannot create the ledger {path}: its folder does not exist")
@@ -85,7 +89,7 @@ class LedgerFile:
                 values = (FORMAT, budget.epsilon, budget.delta, ledger, str(target))
                 database.execute("INSERT INTO policy VALUES (1, ?, ?, ?, ?, ?)", values)
                 database.execute("COMMIT")
-            os.link(temporary, target)  # fails where there is something already, whoever made it
+            os.link(temporary, target)  # fails if the name exists, whichever process created it
         except FileExistsError:
             raise LedgerFileError(f"{path} exists; a data set has one ledger, and its total does not change") from None
         except (OSError, sqlite3.DatabaseError) as error:
@@ -93,16 +97,16 @@ class LedgerFile:
         finally:
             Path(temporary).unlink(missing_ok=True)
         flush(target.parent)
-        made = cls(path)
+        file = cls(path)
         if place is not None:
-            made.anchor_at(place)
-        return made
+            file.anchor_at(place)
+        return file
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """All of it, on the disk, or nothing. The lock of the file is the caller's."""
+        """A transaction, flushed to the disk. The caller holds the lock of the file."""
         try:
-            address = f"{self.path.as_uri()}?mode=rw"  # never made anew
+            address = f"{self.path.as_uri()}?mode=rw"  # never creates the file
             connection = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, uri=True)
             with closing(connection) as database:
                 database.execute("PRAGMA synchronous = EXTRA")
@@ -119,18 +123,19 @@ class LedgerFile:
     # ---- reading
 
     def entries(self) -> list[Entry]:
-        """All entries, if nobody changed one: what was spent is read off them."""
-        with held(self.path):  # until the anchor was read too: another process may move both on
+        """All entries, once their digests are verified."""
+        with held(self.path):  # until the anchor was read too: another process may update both
             with self.transaction() as database:
                 rows = self._sound(database)
             self._anchored(rows)
         return [row.entry for row in rows]
 
     def _sound(self, database: sqlite3.Connection) -> list[Row]:
-        if (found := policy(database, self.path)) != (self.budget, self.id):
+        stored_budget, stored_id = policy(database, self.path)
+        if (stored_budget, stored_id) != (self.budget, self.id):
             raise LedgerFileError(
-                f"{self.path} is not the ledger that was opened: its id is {found[1]}, not {self.id}, or its total "
-                "is another"
+                f"{self.path} is not the ledger that was opened: its id is {stored_id}, not {self.id}, or its total "
+                "differs"
             )
         at_home(database, self.path)
         rows = rows_of(database, self.path)
@@ -148,41 +153,41 @@ class LedgerFile:
 
     @property
     def root(self) -> str:
-        """What the first entry's digest goes on from."""
+        """The digest before the first entry."""
         text = f"{FORMAT} {self.id} {self.budget.epsilon!r} {self.budget.delta!r}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def problems(self) -> list[str]:
-        """What is wrong with the file; nothing, if it is sound."""
-        found = []
+        """What is wrong with the file; empty if it is valid."""
+        problems = []
         with held(self.path):
             with self.transaction() as database:
-                sound = database.execute("PRAGMA integrity_check").fetchone()[0]
-                if sound != "ok":
-                    found.append(f"the database is damaged: {sound}")
+                integrity = database.execute("PRAGMA integrity_check").fetchone()[0]
+                if integrity != "ok":
+                    problems.append(f"the database is damaged: {integrity}")
                 rows, written = rows_of(database, self.path), counted(database)
             try:
                 behind = self._anchor_problem(rows)
             except LedgerFileError as error:
                 behind = str(error)
-        found += chain(rows, self.root, written)
+        problems += chain(rows, self.root, written)
         content = [row.entry for row in rows]
         spent = entries.committed(content)
         if spent > self.budget.mu * (1 + 1e-9):
-            found.append(f"mu={spent:.6g} was spent, the policy allows {self.budget.mu:.6g}")
+            problems.append(f"mu={spent:.6g} was spent, the policy allows {self.budget.mu:.6g}")
         if len({entry.release.protects for entry in content if entry.release and entry.release.protects}) > 1:
-            found.append("entries about more than one neighbouring relation")
-        return found if behind is None else [*found, behind]
+            problems.append("entries about more than one neighbouring relation")
+        return problems if behind is None else [*problems, behind]
 
     # ---- writing
 
     def writable(self) -> None:
-        """By whoever may open it."""
+        """Permissions of the file decide; nothing to check here."""
 
     def append(self, make: Callable[[list[Entry]], Entry], *, behind: bool = False) -> int:
         """Write down what `make` makes of the entries there are at that moment; returns its number.
 
-        `behind`: the anchor may know more than this file, because that is what is being put right.
+        `behind`: the anchor may be ahead of this file, because this entry corrects that.
         """
         with ExitStack() as locks:
             locks.enter_context(held(self.path))
@@ -195,20 +200,20 @@ class LedgerFile:
                     locks.enter_context(anchor.locked(place))
                     if not behind:
                         self._anchored(rows)
-                made = make(content).written(1 + len(rows))
-                row = Row(made, digest_of(rows[-1].digest if rows else self.root, made))
+                entry = make(content).written(1 + len(rows))
+                row = Row(entry, digest_of(rows[-1].digest if rows else self.root, entry))
                 insert(database, row)
                 if rows_of(database, self.path)[-1] != row:  # it must read as it was written
-                    raise LedgerFileError(f"the ledger {self.path} does not keep this entry as it is: {made.what!r}")
-            # Committed by now, and nothing was released yet. An anchor that is left for another one learns of it too,
-            # so that whatever copy still looks there is an old one.
+                    raise LedgerFileError(f"the ledger {self.path} does not store this entry exactly: {entry.what!r}")
+            # Committed, but nothing is released yet. An anchor that is replaced by another one is updated too, so that
+            # a copy that still uses it is recognised as outdated.
             places = [] if place is None or lost else [place]
-            for one in [*places, Path(made.what)] if made.kind is Kind.ANCHOR else places:
-                Anchor(self.id, made.number, row.digest, entries.committed([*content, made])).write(one)
-        return made.number
+            for one in [*places, Path(entry.what)] if entry.kind is Kind.ANCHOR else places:
+                Anchor(self.id, entry.number, row.digest, entries.committed([*content, entry])).write(one)
+        return entry.number
 
     def anchor_at(self, place: Path, *, lost: bool = False) -> None:
-        """Keep the counter there from now on. `lost`: the one before is gone, and its word with it."""
+        """Keep the anchor at `place` from now on. `lost`: the one before no longer exists, and is not compared with."""
         target = place.resolve()
         if target.exists():
             raise LedgerFileError(f"{place} exists; an anchor is a file of its own, in another place than the ledger")
@@ -216,13 +221,13 @@ class LedgerFile:
             raise LedgerFileError(f"cannot keep an anchor at {place}: its folder does not exist")
         with held(self.path), self.transaction() as database:
             before = anchor_of([row.entry for row in self._sound(database)])
-        gone = lost and before is not None and not before.exists()  # one that is there is asked, whatever was said
+        gone = lost and before is not None and not before.exists()  # one that exists is compared in any case
         self.append(lambda _: draft(Kind.ANCHOR, str(target)), behind=gone)
 
     def record(self, what: str, mu: float | None) -> tuple[float, int]:
-        """Write down what was spent outside of this file: at least what its anchor has seen. Returns μ and number.
+        """Record what was spent outside this file: at least what its anchor has seen. Returns μ and number.
 
-        What is only reserved here does not count against that: it may be settled later.
+        Reservations in this file do not count towards it: they may be settled later.
         """
         noted = 0.0
 
@@ -239,9 +244,9 @@ class LedgerFile:
                 seen = max(known.mu**2 - entries.total(entries.releases(content)) ** 2, 0.0) ** 0.5
             noted = seen if mu is None else mu
             if noted < seen * (1 - 1e-9):
-                raise LedgerFileError(f"the anchor has seen mu={seen:.6g} that this file lacks; that is the least")
+                raise LedgerFileError(f"the anchor has seen mu={seen:.6g} that this file lacks; record at least that")
             if noted == 0 and (place is None or mu is not None):
-                raise LedgerFileError("say how much was spent (--epsilon): there is no anchor that knows more")
+                raise LedgerFileError("say how much was spent (--epsilon): no anchor has seen more than this file")
             relation = entries.relation(content) or ""
             return draft(Kind.SPENT, what, Release(what, relation, noted, 1.0) if noted else None)
 
@@ -250,38 +255,37 @@ class LedgerFile:
 
     @classmethod
     def moved(cls, path: Path) -> LedgerFile:
-        """The ledger lies here from now on. Not for a copy: while the file is still where it was, nothing happens."""
+        """Register the file's new place. Not for a copy: an error while the file still exists at the old place."""
         target = path.resolve()
-        found = cls.__new__(cls)
-        found.path = target
+        file = cls.__new__(cls)
+        file.path = target
         with held(target):
-            with found.transaction() as database:
-                found.budget, found.id = policy(database, target)
+            with file.transaction() as database:
+                file.budget, file.id = policy(database, target)
                 (home,) = database.execute("SELECT home FROM policy").fetchone()
             for left in (Path(home), Path(f"{home}-journal")):
                 if str(target) != home and left.exists():
                     raise LedgerFileError(
-                        f"{left} is still there, so {path} is a copy, or was moved without its journal: move both "
+                        f"{left} still exists, so {path} is a copy, or was moved without its journal: move both "
                         "back, open the ledger there once, and then move it"
                     )
-            with found.transaction(write=True) as database:
+            with file.transaction(write=True) as database:
                 database.execute("UPDATE policy SET home = ?", (str(target),))
-        found.append(lambda _: draft(Kind.MOVED, f"from {home} to {target}"))
-        return found
+        file.append(lambda _: draft(Kind.MOVED, f"from {home} to {target}"))
 
 
 def at_home(database: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file under another name than its own: SQLite looks for an unfinished charge by name."""
+    """Refuse a file under another name than the registered one: SQLite finds the journal of a charge by name."""
     (home,) = database.execute("SELECT home FROM policy").fetchone()
     if str(path) != home:
         raise LedgerFileError(
-            f"this ledger belongs at {home}, and was opened as {path}: a copy, a second mount, or it was moved. Where "
+            f"this ledger belongs at {home}, and was opened as {path}: it is a copy, a second mount, or was moved. If "
             f"it was moved: dpspectral ledger moved {path}"
         )
 
 
 def policy(database: sqlite3.Connection, path: Path) -> tuple[Budget, str]:
-    """The total of a ledger, and its id."""
+    """The budget and the id of a ledger."""
     try:
         (version,) = database.execute("SELECT format FROM policy").fetchone() or (None,)
     except sqlite3.OperationalError:
@@ -292,42 +296,44 @@ def policy(database: sqlite3.Connection, path: Path) -> tuple[Budget, str]:
         raise LedgerFileError(f"the ledger {path} is of version 0.1.0: dpspectral ledger upgrade {path}")
     if version != FORMAT:
         raise LedgerFileError(f"the ledger {path} has format {version}, this version reads {FORMAT}")
-    found = database.execute("SELECT epsilon, delta, id FROM policy").fetchone()
+    epsilon, delta, ledger = database.execute("SELECT epsilon, delta, id FROM policy").fetchone()
     try:
-        return Budget(found[0], found[1]), str(found[2])
+        return Budget(epsilon, delta), str(ledger)
     except (TypeError, ValueError) as error:
         raise LedgerFileError(f"the ledger {path} is damaged: {error}") from error
 
 
 def rows_of(database: sqlite3.Connection, path: Path) -> list[Row]:
     try:
-        found = database.execute(f"SELECT {_COLUMNS} FROM releases ORDER BY number")
-        return [_row(*values) for values in found]
+        records = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM releases ORDER BY number")
+        return [_row(record) for record in records]
     except (TypeError, ValueError) as error:
         raise LedgerFileError(f"the ledger {path} is damaged: {error}") from error
 
 
-def _row(
-    number: int, time: str, kind: str, what: str, protects: str | None, sensitivity: float, sigma: float, step: float,
-    private: int, run: str, label: str, refers: int | None, digest: str,
-) -> Row:  # fmt: skip
+def _row(record: Sequence[Any]) -> Row:
+    """The values of `_COLUMNS` as a row."""
+    number, time, kind, what, protects, sensitivity, sigma, step, private, run, label, refers, digest = record
     release = None if protects is None else Release(what, protects, sensitivity, sigma, step, bool(private))
     return Row(Entry(number, time, Kind(kind), what, release, run, label, refers), digest)
 
 
 def insert(database: sqlite3.Connection, row: Row) -> None:
-    entry, of = row.entry, row.entry.release
-    release = (None,) * 5 if of is None else (of.protects, of.sensitivity, of.sigma, of.step, int(of.private))
-    values = (
-        entry.number, entry.time, str(entry.kind), entry.what, *release, entry.run, entry.label, entry.refers,
+    entry, release = row.entry, row.entry.release
+    terms: tuple[Any, ...] = (None,) * 5
+    if release is not None:
+        terms = (release.protects, release.sensitivity, release.sigma, release.step, int(release.private))
+    record = (
+        entry.number, entry.time, str(entry.kind), entry.what, *terms, entry.run, entry.label, entry.refers,
         row.digest,
     )  # fmt: skip
-    database.execute(f"INSERT INTO releases ({_COLUMNS}) VALUES ({', '.join('?' * 13)})", values)
-    database.execute(f"PRAGMA user_version = {entry.number}")  # a number of the file itself, for `counted`
+    marks = ", ".join("?" * len(_COLUMNS))
+    database.execute(f"INSERT INTO releases ({', '.join(_COLUMNS)}) VALUES ({marks})", record)
+    database.execute(f"PRAGMA user_version = {entry.number}")  # stored in the file's header, for `counted`
 
 
 def chain(rows: Sequence[Row], root: str, written: int) -> Iterator[str]:
-    """What is wrong with the chain of digests. So many entries were once `written`: the last ones may be gone."""
+    """What is wrong with the chain of digests. `written`: how many entries were ever written (the last may be gone)."""
     before = root
     for place, row in enumerate(rows, 1):
         if row.entry.number != place:
@@ -339,7 +345,7 @@ def chain(rows: Sequence[Row], root: str, written: int) -> Iterator[str]:
     if written > len(rows):
         yield f"entry {written} is missing"
     elif written < len(rows):
-        yield f"entry {len(rows)} was only written in part"
+        yield f"entry {len(rows)} was written only in part"
 
 
 def counted(database: sqlite3.Connection) -> int:
@@ -348,7 +354,7 @@ def counted(database: sqlite3.Connection) -> int:
 
 
 def anchor_of(content: Sequence[Entry]) -> Path | None:
-    """Where the anchor is: what the last entry about it says."""
+    """The place of the anchor, from the last entry about it."""
     return next((Path(entry.what) for entry in reversed(content) if entry.kind is Kind.ANCHOR), None)
 
 

@@ -1,9 +1,9 @@
-"""One writer at a time, per file and not per name, on one host.
+"""An exclusive lock per file, not per name, on one host.
 
 SQLite locks the file it opens, but finds its journal by name: a second hard link, or the same file mounted in a second
-place, has another name and so another journal. The lock here belongs to the file itself (flock on its inode), is taken
-for every look at the ledger, and files that cannot be locked so are refused: those with several links, and those on a
-network file system, where two hosts may not see each other's locks.
+place, has another name and so another journal. The lock here belongs to the file itself (flock on its inode) and is
+taken for every access to the ledger. Files that cannot be locked in this way are refused: those with several links, and
+those on a network file system, where two hosts may not see each other's locks.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _MOUNTS = Path("/proc/self/mountinfo")
 
 
 class LedgerFileError(ValueError):
-    """The file is not a ledger, or not the one that was meant, or not one that can be trusted."""
+    """The file is not a ledger, or not the expected one, or damaged, or unsafe to use."""
 
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Nobody else looks at the file meanwhile, whatever name they know it by."""
+    """Hold the exclusive lock of the file, under whatever name other processes open it."""
     handle = _locked(path)
     try:
         if os.fstat(handle).st_nlink > 1:
-            time.sleep(_MOMENT)  # a ledger that is just being made has two names for a moment
+            time.sleep(_MOMENT)  # a ledger that is being created has two names for a moment
         check_place(path, os.fstat(handle))
         yield
     finally:
-        give_up(handle)  # whoever dies gives it up too
+        give_up(handle)  # the system releases it if the process dies
 
 
 def _locked(path: Path) -> int:
@@ -67,11 +67,11 @@ def _locked(path: Path) -> int:
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # another file has taken this name while we waited
+        os.close(handle)  # another file took this name during the wait
 
 
 def wait_for(handle: int, what: str) -> None:
-    """Take the lock of an open file, once nobody else has it."""
+    """Take the lock of an open file, once no other process holds it."""
     if fcntl is None:  # pragma: no cover
         return
     end = time.monotonic() + PATIENCE
@@ -86,24 +86,24 @@ def wait_for(handle: int, what: str) -> None:
 
 
 def give_up(handle: int) -> None:
-    """The lock, also where a process that was forked meanwhile still has the file open."""
+    """Release the lock, even if a process forked in the meantime still has the file open."""
     if fcntl is not None:
         fcntl.flock(handle, fcntl.LOCK_UN)
     os.close(handle)
 
 
-def check_place(path: Path, found: os.stat_result) -> None:
-    """Refuse a file whose lock would not be everybody's."""
-    if not stat.S_ISREG(found.st_mode):
+def check_place(path: Path, status: os.stat_result) -> None:
+    """Refuse a file that cannot be locked reliably."""
+    if not stat.S_ISREG(status.st_mode):
         raise LedgerFileError(f"the ledger {path} is not a regular file")
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise LedgerFileError(
-            f"the ledger {path} has {found.st_nlink} hard links: under two names it would be two budgets; "
+            f"the ledger {path} has {status.st_nlink} hard links: under two names it would be two budgets; "
             "remove all links but one (a symbolic link is fine)"
         )
-    if found.st_size == 0:
+    if status.st_size == 0:
         raise LedgerFileError(f"the ledger {path} is damaged: it is empty (0 bytes). Restore it from a backup")
-    check_host(path, found.st_dev)
+    check_host(path, status.st_dev)
 
 
 def check_host(path: Path, device: int) -> None:
@@ -117,7 +117,7 @@ def check_host(path: Path, device: int) -> None:
 
 
 def file_system(device: int) -> str | None:
-    """The name of the file system with this device number, where the system tells."""
+    """The name of the file system with this device number; None if unknown."""
     try:
         lines = _MOUNTS.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""Ledgers of version 0.1.0 (format 1) in today's format, in place: one way, all or nothing, and written down.
+"""Upgrade ledgers of version 0.1.0 (format 1) to the current format, in place: irreversible, atomic, and recorded.
 
-Format 1 had no id, no runs and no reservations, and a write-ahead journal that another name of the file does not see.
-Its entries keep their numbers, times and contents; their digests are made anew under the id, and the digest that the
-old chain ended with becomes part of a new entry, so that whoever has a copy can compare.
+Format 1 had no id, no runs and no reservations, and a write-ahead journal that is not found under another name of the
+file. Its entries keep their numbers, times and contents; their digests are computed again with the id, and the last
+digest of the old chain becomes part of a new entry, for comparison with copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpspectral.privacy.ledger_lock import LedgerFileError, held
 
 
 def upgrade(path: Path) -> int:
-    """Returns how many entries were taken over. A file that is damaged, or is no ledger of 0.1.0, stays as it is."""
+    """Returns how many entries were taken over. A damaged file, or any but a ledger of 0.1.0, is left unchanged."""
     target = path.resolve()
     try:
         with (
@@ -32,7 +32,7 @@ def upgrade(path: Path) -> int:
             closing(sqlite3.connect(f"{target.as_uri()}?mode=rw", isolation_level=None, uri=True)) as old,
         ):
             budget = _policy(old, path)
-            old.execute("PRAGMA journal_mode = DELETE")  # takes what is still in the journal into the file
+            old.execute("PRAGMA journal_mode = DELETE")  # moves the content of the journal into the file
             old.execute("PRAGMA synchronous = EXTRA")
             old.execute("BEGIN IMMEDIATE")
             try:
@@ -49,15 +49,16 @@ def upgrade(path: Path) -> int:
 
 def _policy(old: sqlite3.Connection, path: Path) -> Budget:
     try:
-        found = old.execute("SELECT format, epsilon, delta FROM policy").fetchone()
+        policy = old.execute("SELECT format, epsilon, delta FROM policy").fetchone()
     except sqlite3.OperationalError:
-        found = None
-    if found is None:
+        policy = None
+    if policy is None:
         raise LedgerFileError(f"{path} is not a ledger")
-    if found[0] != 1:
-        raise LedgerFileError(f"the ledger {path} has format {found[0]}; only format 1, of version 0.1.0, is upgraded")
+    version, epsilon, delta = policy
+    if version != 1:
+        raise LedgerFileError(f"the ledger {path} has format {version}; only format 1, of version 0.1.0, is upgraded")
     try:
-        return Budget(found[1], found[2])
+        return Budget(epsilon, delta)
     except (TypeError, ValueError) as error:
         raise LedgerFileError(f"the ledger {path} is damaged: {error}") from error
 
@@ -91,25 +92,26 @@ def _convert(old: sqlite3.Connection, path: Path, budget: Budget) -> int:
 
 
 def _entries(old: sqlite3.Connection, path: Path) -> Iterator[tuple[Entry, str]]:
-    found = old.execute(
+    records = old.execute(
         "SELECT number, time, what, protects, sensitivity, sigma, step, private, cancels, digest FROM releases "
         "ORDER BY number"
     ).fetchall()
-    for number, made, what, protects, sensitivity, sigma, step, private, cancels, digest in found:
+    for number, time, what, protects, sensitivity, sigma, step, private, cancels, digest in records:
         try:
             release = Release(what, protects, sensitivity, sigma, step, bool(private))
         except (TypeError, ValueError) as error:
             raise LedgerFileError(f"the ledger {path} is damaged: {error}") from error
         kind = Kind.RELEASE if cancels is None else Kind.CANCEL
-        yield Entry(number, made, kind, what, release, refers=cancels), digest
+        yield Entry(number, time, kind, what, release, refers=cancels), digest
 
 
 def _root(budget: Budget) -> str:
-    """As version 0.1.0 made it; so is what follows."""
+    """The digest before the first entry, as in version 0.1.0."""
     return hashlib.sha256(f"1 {budget.epsilon!r} {budget.delta!r}".encode()).hexdigest()
 
 
 def _digest(before: str, entry: Entry) -> str:
+    """The digest of an entry, as in version 0.1.0."""
     assert entry.release is not None
     content = json.dumps([before, entry.number, entry.time, asdict(entry.release), entry.refers], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -27,14 +27,14 @@ from dpspectral.privacy.normal_cdf import edge
 
 SEGMENT = 1 << 16  # samples per key
 _CHUNK = 1 << 14  # samples per pass
-_FINER, _GUARD = 160, 1 << 96  # doubtful cells: bits more than a cell has, and more than an edge is off, by far
-_ZEROS = memoryview(bytes(8 * SEGMENT))  # no stream is asked for more at a time
+_FINER, _GUARD = 160, 1 << 96  # doubtful cells: extra bits of precision, and a margin far above the error of an edge
+_ZEROS = memoryview(bytes(8 * SEGMENT))  # the most that is taken from a stream at a time
 
 Bytes = Callable[[int], bytes]  # how many → that many random bytes
 
 
 class Noise(Protocol):
-    """Where integer noise comes from."""
+    """A source of integer noise."""
 
     private: bool
     scale: float  # the standard deviation is sigma times this: 1, except for tests
@@ -43,7 +43,7 @@ class Noise(Protocol):
         """Independent samples of round(N(0, sigma²))."""
 
     def streams(self) -> Iterator[Bytes]:
-        """Random bytes, a stream for every SEGMENT samples: 8 for each, then what doubtful ones need."""
+        """Random bytes, a stream for every SEGMENT samples: 8 for each, then more for doubtful ones."""
 
     def keyed(self) -> KeyedNoise:
         """Noise that can be produced again, piece by piece, while the returned object lives."""
@@ -53,7 +53,7 @@ class KeyedNoise:
     """Noise of numbered pieces: the same number gives the same integers, different numbers independent ones.
 
     All pieces come from one 256-bit key that exists in this object only: AES-CTR with the piece's number as nonce. It
-    cannot be copied into a file, a pickle or a message.
+    cannot be copied or pickled.
     """
 
     __slots__ = ("__key", "private", "scale")
@@ -83,7 +83,7 @@ class KeyedNoise:
 
 
 class SecureNoise:
-    """Noise nobody can reproduce: every call draws fresh keys from the operating system. It takes no seed."""
+    """Noise that cannot be reproduced: every call draws fresh keys from the operating system. There is no seed."""
 
     private = True
     scale = 1.0
@@ -99,7 +99,7 @@ class SecureNoise:
 
 
 class NotPrivate:
-    """Reproducible noise of the same law, for tests and experiments. Results made with it say `private = False`.
+    """Reproducible noise of the same law, for tests and experiments. Results with it have `private = False`.
 
     `scale` multiplies the standard deviation; 0 switches the noise off.
     """
@@ -117,7 +117,7 @@ class NotPrivate:
         return f"NotPrivate(seed={self.seed}, scale={self.scale:g})"
 
     def restarted(self) -> Self:
-        """The same noise from its beginning, so that one object gives every run the same noise."""
+        """The same noise from the start, so that one object gives every run the same noise."""
         again = copy.copy(self)
         again._sequence = np.random.SeedSequence(self.seed)
         return again
@@ -157,7 +157,7 @@ def _fill(sigma: float, out: NDArray[np.int64], stream: Bytes) -> None:
 
 
 def settle(sigma: float, raw: NDArray[np.uint64], out: NDArray[np.int64], stream: Bytes) -> None:
-    """The samples of some raw numbers, the doubtful ones by further bits of their stream."""
+    """The samples of raw random numbers; doubtful ones take further bits from the stream."""
     doubtful = np.empty(min(_CHUNK, out.size), dtype=np.int64)
     for start in range(0, out.size, _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -170,7 +170,7 @@ def _certain(raw: int, sigma: float, guess: int, stream: Bytes) -> int:
     """The sample of `raw`, extended by as many random bits as it takes to know its nearest integer."""
     cell, bits = raw >> 12, 53
     while True:
-        if cell:  # the first one reaches to −∞
+        if cell:  # the first cell reaches to −∞
             low, high = cell << _FINER, (cell + 1) << _FINER
             m = guess = _cell_of(low, sigma, guess, bits + _FINER)
             if edge(m, sigma, bits + _FINER) + _GUARD <= low and high + _GUARD <= edge(m + 1, sigma, bits + _FINER):

@@ -1,15 +1,15 @@
 """Φ((m − ½)/σ), where the nearest integer of σ·N(0, 1) changes, to any number of bits, in Python's integers alone.
 
-What noise is must not depend on what else runs in the process. The precision and the remembered constants of a library
-for long floats are the whole process's, so another thread changes them between two lines; here is nothing to change.
+Noise must not depend on what else runs in the process. A multiple-precision library keeps its precision and cached
+constants per process, where another thread may change them at any time; this module has no such state.
 
 With x = −|m − ½|/σ, a fraction without error, and h = x²/2,
 
     ½ − Φ(x) = 1/√(2π) · Σ_k (−1)^k |x|·h^k / (k!·(2k + 1)),
 
-in steps of 2^−w. Each term comes from the one before by a product with h, known to a step, and divisions rounded down.
-Terms pass an error on as they pass themselves on, so none has more than (|x| + 2)·e^h steps of it, and a sum of K terms
-with its remainder less than (K + 2)·(|x| + 3)·e^h. w exceeds `bits` by 1.45·h + 63: that is below 2^−bits.
+in steps of 2^−w. Each term is the one before times h (known to a step), with divisions rounded down. Errors grow from
+term to term as the terms do, so none has more than (|x| + 2)·e^h steps of error, and a sum of K terms with remainder
+less than (K + 2)·(|x| + 3)·e^h. w exceeds `bits` by 1.45·h + 63: that is below 2^−bits.
 Proof page: docs/proofs/noise.md.
 """
 
@@ -32,7 +32,7 @@ def edge(m: int, sigma: float, bits: int) -> int:
 def _to_the_middle(top: int, bottom: int, bits: int) -> int:
     """2^bits·(½ − Φ(−top/bottom))."""
     more = 64 + 145 * top**2 // (200 * bottom**2)
-    w = bits + more + -more % 64  # few different ones: √(2π) is remembered
+    w = bits + more + -more % 64  # few different values: √(2π) is cached
     h = (top**2 << w) // (2 * bottom**2)
     term, total, k = (top << w) // bottom, 0, 0
     while term:

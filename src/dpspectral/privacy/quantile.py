@@ -1,8 +1,8 @@
-"""The normal quantile of 53 random bits, fast, with a known error: polynomials on cells, from a table.
+"""The normal quantile of 53 random bits, by tabulated polynomials with a known error bound.
 
 (0, ½) is cut into octaves and these into 32 cells; on each cell a polynomial of degree 7 through Chebyshev nodes. Its
-coefficients fill one cache line. `ERROR` only decides how many samples are looked at again in high precision
-(noise.py), never what they are, so a machine may fuse multiplications and additions as it likes.
+coefficients fill one cache line. `ERROR` only determines how many samples are recomputed in high precision (noise.py),
+never their values, so a machine may fuse multiplications and additions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.special import ndtri
 
 from dpspectral.core.jit import jit
 
-ERROR = 2.0**-47  # |found − x| ≤ ERROR·(1 + |x|); the largest seen against 200-bit arithmetic is 2^−50 (test_noise.py)
+ERROR = 2.0**-47  # |result − x| ≤ ERROR·(1 + |x|); largest observed against 200-bit arithmetic: 2^−50 (test_noise.py)
 CELL_BITS = 5  # cells of an octave
 DEGREE = 7
 _FIRST_OCTAVE, _OCTAVES = -54, 53  # the smallest u is 2^−54

@@ -20,7 +20,7 @@ class Statement(NamedTuple):
     mu: float  # all that was released by then
     releases: tuple[Release, ...]  # of this run
     earlier: int  # releases before it
-    private: bool  # nothing of this run was seeded by hand
+    private: bool  # nothing of this run was drawn from a seed (`NotPrivate`)
     lasting: bool  # in a file
     anchored: bool  # a restored copy of that file would be noticed
 

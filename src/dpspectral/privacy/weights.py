@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 def weight(d: NDArray[Any], floor: int, weighting: str) -> NDArray[np.float64]:
-    """w(d) for d > 0 in floating point, "plain" or "sqrt": for choices, and for runs that make no promise."""
+    """w(d) for d > 0 in floating point, "plain" or "sqrt": for planning, and for runs without a privacy guarantee."""
     top = np.maximum(d, float(floor))
     weights: NDArray[np.float64] = 1 / top if weighting == "plain" else 1 / np.sqrt(d * top)
     return weights
