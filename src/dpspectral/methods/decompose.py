@@ -168,7 +168,8 @@ def _outcome(basis: Basis, unit: Unit) -> list[str]:
             words.append(f"{len(catalogue.chosen)} of {n} items were kept: the most popular by the noisy figures.")
         if isinstance(unit, Interaction) and unit.floor is None:
             words.append(
-                f"The floor {catalogue.floor} balances noise against the bias of giving users with few items less weight."
+                f"The floor {catalogue.floor} balances noise against the bias of giving less weight to users with few "
+                "items."
             )
     if basis.facts["method"] == "power":
         words.append(

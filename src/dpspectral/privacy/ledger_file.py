@@ -272,6 +272,7 @@ class LedgerFile:
             with file.transaction(write=True) as database:
                 database.execute("UPDATE policy SET home = ?", (str(target),))
         file.append(lambda _: draft(Kind.MOVED, f"from {home} to {target}"))
+        return file
 
 
 def at_home(database: sqlite3.Connection, path: Path) -> None:
