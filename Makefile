@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # A worker per core: more threads only get in each other's way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all lint docs bench clean
+.PHONY: demo check test test-all lint docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dpspectral demo --out demo-report
@@ -17,6 +17,18 @@ test: $(VENV)/.installed-test lint  # a few minutes: at least one test of every 
 
 test-all: $(VENV)/.installed-test lint  # also kills, exhaustive searches, audits, real data, pages and deployment scripts
 	$(PYTEST)
+
+# A quick test of every room, the sensitivities and the same bits: at most a minute and a half on 2 cores.
+CHECK := core linalg release models audit methods/test_power.py methods/test_dense.py methods/test_decompose.py \
+  methods/test_result.py privacy/test_units.py privacy/test_enforcement.py privacy/test_shares.py \
+  privacy/test_popularity.py privacy/test_moments_sensitivity.py privacy/test_budget.py privacy/test_ledger.py \
+  privacy/test_runs.py privacy/test_units_adversary.py privacy/test_ledger_file.py methods/test_catalogue.py \
+  data/test_same_bits.py data/test_identity.py data/test_datasets.py protocols/test_secure_sum.py \
+  protocols/test_simulated.py protocols/test_masks.py protocols/test_ring.py protocols/test_shamir.py \
+  protocols/test_refusals.py protocols/test_one_question.py deploy/test_flower_policy.py studies/test_bounds.py \
+  studies/test_metrics.py studies/test_baselines.py studies/test_claims.py reports/test_pages.py cli/test_cli_map.py
+check: $(VENV)/.installed-test lint  # while working; `make test` before a commit
+	$(PYTEST) -m "not slow and not statistical" -k "not hostile and not each_warning" $(addprefix tests/,$(CHECK))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check src tests benchmarks docs
