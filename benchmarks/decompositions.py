@@ -26,7 +26,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.utils.extmath import randomized_svd
 from threadpoolctl import threadpool_limits
 
-from dpspectral import Budget, Interaction, NotPrivate, __version__, decompose, power_method
+from dpspectral import Budget, Interaction, NotPrivate, PowerOptions, __version__, decompose, power_method
 
 P, ITERATIONS, THREADS = 32, 3, 2
 BUDGET = Budget(1, 1e-8)
@@ -37,7 +37,7 @@ def ours(R: sp.csr_array) -> Calls:
     def run(noise: NotPrivate | None, **options: Any) -> Any:
         return power_method(R, P, unit=UNIT, budget=BUDGET, noise=noise, threads=THREADS, **options).components
 
-    equal = {"iterations": ITERATIONS, "oversampling": 0}
+    equal = {"options": PowerOptions(ITERATIONS, 0), "catalogue": None}
     return {
         "dpspectral, private": lambda: run(None, **equal),
         "dpspectral, noise off": lambda: run(NotPrivate(0, scale=0), **equal),

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 import torch
 from measure import in_words, interleaved
 
-from dpspectral import Budget, Interaction, NotPrivate, __version__, power_method
+from dpspectral import Budget, Interaction, NotPrivate, PowerOptions, __version__, power_method
 from dpspectral.data.gpu_rows import GpuRows
 from dpspectral.linalg.gpu_iterate import GpuIterate
 from dpspectral.release.queries import Product
@@ -76,8 +76,8 @@ def main() -> None:
     )
 
     def loop(noise: NotPrivate | None = None) -> object:
-        settings = {"unit": unit, "budget": Budget(1, 1e-8), "iterations": 3, "oversampling": 0, "users": users}
-        return power_method(rows, p, noise=noise, **settings)
+        settings = {"unit": unit, "budget": Budget(1, 1e-8), "users": users, "catalogue": None}
+        return power_method(rows, p, noise=noise, options=PowerOptions(3, 0), **settings)
 
     whole = timed(
         {

@@ -41,7 +41,13 @@ def iteration(R: Any, columns: int) -> Callable[[], float]:
         for count in (1, 3):
             start = time.perf_counter()
             power_method(
-                R, columns, unit=UNIT, budget=BUDGET, options=PowerOptions(iterations=count, oversampling=0), threads=2
+                R,
+                columns,
+                unit=UNIT,
+                budget=BUDGET,
+                options=PowerOptions(iterations=count, oversampling=0),
+                threads=2,
+                catalogue=None,
             )
             taken.append(time.perf_counter() - start)
         return (taken[1] - taken[0]) / 2

@@ -55,11 +55,12 @@ def main() -> None:
         print(f"made in {time.perf_counter() - began:.0f} s")
     store = Store.open(place)
     small = Store(place, (store.blocks[0][0], given.items), store.blocks[0][1], store.blocks[:1])
-    options = {"unit": Interaction(16), "budget": Budget(1, 1e-9), "oversampling": given.columns - given.columns // 2}
-    power_method(small.restricted(np.arange(1000)), 32, **options, options=PowerOptions(iterations=1))  # compile
+    options = {"unit": Interaction(16), "budget": Budget(1, 1e-9), "catalogue": None}
+    extra = given.columns - given.columns // 2
+    power_method(small.restricted(np.arange(1000)), 32, **options, options=PowerOptions(1, extra))  # compile
     Path("/proc/self/clear_refs").write_text("5")
     before, began = memory("VmRSS"), time.perf_counter()
-    result = power_method(store, given.columns // 2, **options, options=PowerOptions(iterations=2))
+    result = power_method(store, given.columns // 2, **options, options=PowerOptions(2, extra))
     seconds = time.perf_counter() - began
     size = sum((place / name).stat().st_size for name in ("degrees.i4", "items.i4"))
     print(

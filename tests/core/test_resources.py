@@ -117,7 +117,7 @@ def test_the_power_method_is_refused_too(ratings, little):
     ledger = Ledger(BUDGET)
     little(100_000)
     with pytest.raises(MemoryError, match=r"80 items and 64 columns.*oversampling"):
-        power_method(ratings, 4, unit=Interaction(5), budget=BUDGET, ledger=ledger)
+        power_method(ratings, 4, unit=Interaction(5), budget=BUDGET, ledger=ledger, catalogue=None)
     kept = PrivateCatalogue(items=40)
     with pytest.raises(MemoryError, match="40 items and 40 columns"):
         decompose(

@@ -11,7 +11,7 @@ distributed = pytest.importorskip("distributed")
 # Dask and what it stands on warn about their own futures.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
-from dpspectral import Budget, Interaction, NotPrivate, User, decompose, power_method  # noqa: E402
+from dpspectral import Budget, Interaction, NotPrivate, PowerOptions, User, decompose, power_method  # noqa: E402
 from dpspectral.data.dask_rows import DaskRows  # noqa: E402
 from dpspectral.data.store import Store  # noqa: E402
 from dpspectral.privacy.iterate import Iterate  # noqa: E402
@@ -94,7 +94,14 @@ def test_a_worker_killed_in_iteration_two_changes_nothing(client, files, ratings
             killed.append(min(pids.values()))
             os.kill(killed[0], signal.SIGKILL)
 
-    options = {"unit": UNIT, "budget": BUDGET, "iterations": 3, "random_state": 0, "noise": NotPrivate(1)}
+    options = {
+        "unit": UNIT,
+        "budget": BUDGET,
+        "options": PowerOptions(iterations=3),
+        "catalogue": None,
+        "random_state": 0,
+        "noise": NotPrivate(1),
+    }
     found = power_method(DaskRows(client, files, items=80), 4, **options, progress=progress)
     expected = power_method(ratings, 4, **options)
     assert killed

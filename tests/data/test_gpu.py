@@ -125,7 +125,7 @@ def test_a_basis_is_that_of_the_cpu(ratings):
     ("start", "oversampling", "momentum"), [("flat", 0, 0.0), ("gaussian", 3, 0.5), ("flat", 4, 0.0), ("flat", 77, 0.0)]
 )
 def test_every_way_through_the_loop(ratings, start, oversampling, momentum):
-    options = {"unit": Interaction(6), "budget": Budget(1e4, 1e-6)}
+    options = {"unit": Interaction(6), "budget": Budget(1e4, 1e-6), "catalogue": None}
     ratings = ratings[6:106]  # the interpreter is slow
     options["random_state"] = 1  # three columns and three iterations do not find the basis from everywhere
     result = power_method(GpuRows(ratings), 3, **options, options=PowerOptions(3, oversampling, start, momentum))

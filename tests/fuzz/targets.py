@@ -253,7 +253,7 @@ def _questions() -> list[bytes]:
 
 
 def _basis() -> bytes:
-    found = power_method(np.eye(4), 2, unit=Interaction(2), budget=Budget(1, 1e-6), noise=NotPrivate(0))
+    found = power_method(np.eye(4), 2, unit=Interaction(2), budget=Budget(1, 1e-6), noise=NotPrivate(0), catalogue=None)
     found.save(_FOLDER / "seed-basis.npz")
     return (_FOLDER / "seed-basis.npz").read_bytes()
 

@@ -164,7 +164,8 @@ def test_large_catalogue_without_choice_of_items_iterates(R):
         ({"method": "best"}, "method"),
         ({"catalogue": "all"}, "catalogue"),
         ({"catalogue": 0.05}, "catalogue"),
-        ({"method": "dense", "iterations": 3}, "iterations"),
+        ({"method": "dense", "power": PowerOptions(iterations=3)}, "does not iterate"),
+        ({"power": {"iterations": 3}}, "PowerOptions"),
         ({"unit": BoundedRows(1.0), "method": "dense"}, "dense"),
         ({"unit": "user"}, "unit"),
         ({"budget": 1.0}, "budget"),
@@ -206,6 +207,7 @@ def test_automatic_choices_beat_a_fixed_floor_on_synthetic_data():
             options=PowerOptions(iterations=3, oversampling=24),
             noise=NotPrivate(s),
             random_state=s,
+            catalogue=None,
         )
     )
     assert ours < 0.8 * fixed
@@ -216,3 +218,17 @@ def test_progress_names_what_is_being_done(R):
     decompose(R, 4, unit=Interaction(), budget=BUDGET, progress=lambda text, part: seen.append((text, part)))
     assert seen
     assert all(isinstance(text, str) and 0 <= part <= 1 for text, part in seen)
+
+
+def test_power_method_and_decompose_choose_items_alike(R):
+    """The same default; with as many columns as items and a given floor there is nothing to choose."""
+    seeded = {"unit": Interaction(10), "budget": BUDGET, "random_state": 0}
+    one = power_method(R, 4, **seeded, noise=NotPrivate(1))
+    two = decompose(R, 4, **seeded, noise=NotPrivate(1), method="power")
+    assert one.catalogue is not None
+    assert np.array_equal(one.components, two.components)
+    assert power_method(R[:, :64], 4, **seeded).catalogue is None
+    assert decompose(R[:, :64], 4, **seeded, method="power").catalogue is None
+    assert power_method(R[:, :64], 4, **seeded, options=PowerOptions(oversampling=4)).catalogue is not None
+    chosen = power_method(R[:, :64], 4, unit=Interaction(), budget=BUDGET, noise=NotPrivate(1)).catalogue
+    assert chosen.floor > 1  # an open floor is chosen from released figures

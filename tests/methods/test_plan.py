@@ -35,7 +35,7 @@ def public():
 
 def results(R, unit, budget, seed):
     """Every method as the planner names it."""
-    automatic = automatic_catalogue(unit, ITEMS, RANK, budget.mu, "dense")
+    automatic = automatic_catalogue(unit, ITEMS, RANK, budget.mu)
     floor = unit if unit.floor is not None else None
     for name, catalogue in (("all items", None), ("catalogue", automatic)):
         for method, run in (("power", power_method), ("dense", dense_release)):

@@ -87,6 +87,7 @@ def test_integer_path_on_a_fine_grid_equals_the_transcription(ratings, weighting
         options=PowerOptions(iterations=3, oversampling=0, start="flat", extra_bits=14),
         random_state=1,
         noise=recorded,
+        catalogue=None,
     )
     steps = [entry.step for entry in result.ledger.entries]
     noise = [step * drawn for step, (_, drawn) in zip(steps, recorded.given, strict=True)]
@@ -104,8 +105,9 @@ def test_default_grid_costs_little_accuracy(ratings):
         random_state=1,
         noise=SILENT,
         options=PowerOptions(extra_bits=14),
+        catalogue=None,
     )
-    usual = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, random_state=1, noise=SILENT)
+    usual = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, random_state=1, noise=SILENT, catalogue=None)
     assert sine(fine.components, usual.components) < 1e-3
     for a, b in zip(fine.ledger.entries, usual.ledger.entries, strict=True):
         assert 1 <= b.sensitivity * b.step / (a.sensitivity * a.step) <= 1.0051
@@ -123,7 +125,14 @@ def test_noise_of_every_iteration_is_calibrated_to_the_matrix_it_multiplies(rati
     monkeypatch.setattr(BinaryGram, "product", spy)
     unit, recorded = Interaction(5), Recorded(1)
     result = power_method(
-        ratings, 4, unit=unit, budget=BUDGET, options=PowerOptions(iterations=4), noise=recorded, random_state=0
+        ratings,
+        4,
+        unit=unit,
+        budget=BUDGET,
+        options=PowerOptions(iterations=4),
+        noise=recorded,
+        random_state=0,
+        catalogue=None,
     )
     assert len(multiplied) == len(recorded.given) == len(result.ledger.entries) == 4
     for X, (sigma, _), entry in zip(multiplied, recorded.given, result.ledger.entries, strict=True):
@@ -152,7 +161,7 @@ def test_noise_that_reaches_the_answer_has_the_stated_deviation(ratings):
 
 
 def test_private_runs_differ_even_with_the_same_start(ratings):
-    one, two = (power_method(ratings, 3, unit=User(), budget=BUDGET, random_state=0) for _ in range(2))
+    one, two = (power_method(ratings, 3, unit=User(), budget=BUDGET, random_state=0, catalogue=None) for _ in range(2))
     assert one.private
     assert not np.array_equal(one.components, two.components)
 
@@ -160,20 +169,25 @@ def test_private_runs_differ_even_with_the_same_start(ratings):
 def test_no_seed_reaches_the_private_noise(ratings):
     for wrong in (0, 42, np.random.default_rng(0), "seed"):
         with pytest.raises(TypeError, match="NotPrivate"):
-            power_method(ratings, 2, unit=User(), budget=BUDGET, noise=wrong)
+            power_method(ratings, 2, unit=User(), budget=BUDGET, noise=wrong, catalogue=None)
     names = set(inspect.signature(power_method).parameters)
     assert not names & {"seed", "rng", "noise_seed"}
-    assert not power_method(ratings, 2, unit=User(), budget=BUDGET, noise=NotPrivate(1)).private
+    assert not power_method(ratings, 2, unit=User(), budget=BUDGET, noise=NotPrivate(1), catalogue=None).private
 
 
 def test_seeded_runs_are_reproducible(ratings):
     noise = NotPrivate(5)
-    one, two = (power_method(ratings, 3, unit=User(), budget=BUDGET, random_state=0, noise=noise) for _ in range(2))
+    one, two = (
+        power_method(ratings, 3, unit=User(), budget=BUDGET, random_state=0, noise=noise, catalogue=None)
+        for _ in range(2)
+    )
     assert np.array_equal(one.components, two.components)
 
 
 def test_whole_budget_is_spent_and_no_more(ratings):
-    result = power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, options=PowerOptions(iterations=5))
+    result = power_method(
+        ratings, 3, unit=Interaction(5), budget=BUDGET, options=PowerOptions(iterations=5), catalogue=None
+    )
     assert result.ledger.mu == pytest.approx(BUDGET.mu, rel=1e-9)
     assert result.ledger.epsilon() == pytest.approx(2, rel=1e-6)
     assert result.facts.own_budget
@@ -181,21 +195,36 @@ def test_whole_budget_is_spent_and_no_more(ratings):
 
 def test_shared_ledger_refuses_the_call_that_does_not_fit_before_it_releases(ratings):
     ledger = Ledger(Budget(2.2, 1e-6))
-    power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, options=PowerOptions(iterations=3))
+    power_method(
+        ratings,
+        3,
+        unit=Interaction(5),
+        budget=BUDGET,
+        ledger=ledger,
+        options=PowerOptions(iterations=3),
+        catalogue=None,
+    )
     recorded = Recorded(0)
     with pytest.raises(BudgetExceededError):
-        power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=recorded)
+        power_method(ratings, 3, unit=Interaction(5), budget=BUDGET, ledger=ledger, noise=recorded, catalogue=None)
     assert len(ledger.entries) == 3
     assert not recorded.given
     with pytest.raises(ValueError, match="its own ledger"):
-        power_method(ratings, 3, unit=User(), budget=Budget(0.1, 1e-6), ledger=ledger)
+        power_method(ratings, 3, unit=User(), budget=Budget(0.1, 1e-6), ledger=ledger, catalogue=None)
 
 
 def test_run_that_fits_only_in_part_is_refused_whole(ratings):
     ledger, recorded = Ledger(Budget(1, 1e-6)), Recorded(0)
     with pytest.raises(BudgetExceededError):
         power_method(
-            ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, options=PowerOptions(iterations=9), noise=recorded
+            ratings,
+            3,
+            unit=User(),
+            budget=BUDGET,
+            ledger=ledger,
+            options=PowerOptions(iterations=9),
+            noise=recorded,
+            catalogue=None,
         )
     assert not ledger.entries
     assert not recorded.given
@@ -213,7 +242,7 @@ def test_entry_exists_before_the_noise_is_drawn(ratings):
             return super().rounded_gaussian(sigma, shape)
 
     with pytest.raises(KeyboardInterrupt):
-        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, noise=Failing(0))
+        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, noise=Failing(0), catalogue=None)
     assert seen == [1, 2]
     assert len(ledger.entries) == 2
 
@@ -222,7 +251,7 @@ def test_failed_product_is_not_charged(ratings, monkeypatch):
     ledger = Ledger(BUDGET)
     monkeypatch.setattr(BinaryGram, "product", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger)
+        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, catalogue=None)
     assert not ledger.entries
 
 
@@ -239,6 +268,7 @@ def test_progress_does_not_tell_how_many_rows_there_are(rows):
         budget=BUDGET,
         options=PowerOptions(iterations=1),
         progress=lambda _, part: seen.append(part),
+        catalogue=None,
     )
     assert sorted(set(seen)) == [step / 20 for step in range(1, 21)]
 
@@ -252,6 +282,7 @@ def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
         budget=BUDGET,
         options=PowerOptions(iterations=3),
         progress=lambda text, part: seen.append((text, part)),
+        catalogue=None,
     )
     assert {text for text, _ in seen} == {f"iteration {number} of 3" for number in (1, 2, 3)}
     assert seen[-1] == ("iteration 3 of 3", 1.0)
@@ -263,7 +294,14 @@ def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
     ledger = Ledger(BUDGET)
     with pytest.raises(KeyboardInterrupt):
         power_method(
-            ratings, 2, unit=User(), budget=BUDGET, ledger=ledger, options=PowerOptions(iterations=3), progress=stop
+            ratings,
+            2,
+            unit=User(),
+            budget=BUDGET,
+            ledger=ledger,
+            options=PowerOptions(iterations=3),
+            progress=stop,
+            catalogue=None,
         )
     assert len(ledger.entries) == 1
 
@@ -274,7 +312,13 @@ def test_components_and_eigenvalues_without_noise_are_those_of_the_matrix(rating
     weight = np.where(degree > 0, 1 / np.maximum(degree, 1), 0)
     values, vectors = np.linalg.eigh(R.T @ (weight[:, None] * R))
     result = power_method(
-        ratings, 3, unit=User(), budget=BUDGET, options=PowerOptions(iterations=30, oversampling=20), noise=SILENT
+        ratings,
+        3,
+        unit=User(),
+        budget=BUDGET,
+        options=PowerOptions(iterations=30, oversampling=20),
+        noise=SILENT,
+        catalogue=None,
     )
     assert sine(result.components, vectors[:, ::-1][:, :3]) < 1e-3
     np.testing.assert_allclose(result.components.T @ result.components, np.eye(3), atol=1e-10)
@@ -289,7 +333,13 @@ def test_eigenvalues_of_a_noisy_run_are_near_the_truth():
     )
     truth = plain_power_method(R, 2, unit=Interaction(10), iterations=30)[1]
     found = power_method(
-        R, 2, unit=Interaction(10), budget=Budget(1, 1e-8), noise=NotPrivate(0), options=PowerOptions(iterations=4)
+        R,
+        2,
+        unit=Interaction(10),
+        budget=Budget(1, 1e-8),
+        noise=NotPrivate(0),
+        options=PowerOptions(iterations=4),
+        catalogue=None,
     )
     np.testing.assert_allclose(found.eigenvalues, truth, rtol=0.02)
 
@@ -299,7 +349,9 @@ def test_real_rows_give_the_clipped_scatter_matrix(rng, unit):
     data = rng.normal(size=(400, 15)) * np.linspace(1, 0.1, 15)
     clipped = data * np.minimum(1, 2.0 / np.linalg.norm(data, axis=1))[:, None]
     vectors = np.linalg.eigh(clipped.T @ clipped)[1]
-    result = power_method(data, 2, unit=unit, budget=BUDGET, options=PowerOptions(iterations=40), noise=SILENT)
+    result = power_method(
+        data, 2, unit=unit, budget=BUDGET, options=PowerOptions(iterations=40), noise=SILENT, catalogue=None
+    )
     assert sine(result.components, vectors[:, ::-1][:, :2]) < 1e-2
 
 
@@ -319,6 +371,7 @@ def test_float_path_agrees_with_the_integer_path_for_every_unit(rng, unit, form)
         random_state=0,
         options=PowerOptions(iterations=3, oversampling=0, extra_bits=6),
         noise=SILENT,
+        catalogue=None,
     )
     plain, _ = plain_power_method(form(data), 3, unit=unit, random_state=0, oversampling=0)
     assert sine(exact.components, plain) < 3e-4
@@ -329,33 +382,43 @@ def test_symmetric_matrix_is_decomposed_as_it_is(rng):
     A = A @ A.T
     vectors = np.linalg.eigh(A)[1]
     result = power_method(
-        A, 2, unit=SymmetricUpdate(grid=1.0), budget=BUDGET, options=PowerOptions(iterations=60), noise=SILENT
+        A,
+        2,
+        unit=SymmetricUpdate(grid=1.0),
+        budget=BUDGET,
+        options=PowerOptions(iterations=60),
+        noise=SILENT,
+        catalogue=None,
     )
     assert sine(result.components, vectors[:, ::-1][:, :2]) < 1e-3
 
 
 @pytest.mark.parametrize("start", ["flat", "gaussian"])
 def test_all_columns_and_rank_n_work(ratings, start):
-    result = power_method(ratings, 80, unit=Interaction(5), budget=BUDGET, options=PowerOptions(start=start))
+    result = power_method(
+        ratings, 80, unit=Interaction(5), budget=BUDGET, options=PowerOptions(start=start), catalogue=None
+    )
     assert result.components.shape == (80, 80)
     assert result.facts.columns == 80
 
 
 def test_all_zero_rows_and_data_are_fine():
-    result = power_method(sp.csr_array((50, 10), dtype=bool), 2, unit=User(), budget=BUDGET)
+    result = power_method(sp.csr_array((50, 10), dtype=bool), 2, unit=User(), budget=BUDGET, catalogue=None)
     assert result.private
     np.testing.assert_allclose(result.components.T @ result.components, np.eye(2), atol=1e-10)
 
 
 def test_delta_that_is_large_for_the_declared_users_warns(ratings):
     with pytest.warns(UserWarning, match="delta"):
-        power_method(ratings, 2, unit=User(), budget=Budget(1, 1e-4), users=5000)
+        power_method(ratings, 2, unit=User(), budget=Budget(1, 1e-4), users=5000, catalogue=None)
     for unit in (User(), Interaction(5)):
-        power_method(ratings, 2, unit=unit, budget=Budget(1, 1e-2))  # not declared: nothing to compare with
+        power_method(
+            ratings, 2, unit=unit, budget=Budget(1, 1e-2), catalogue=None
+        )  # not declared: nothing to compare with
 
 
 def test_saved_file_holds_released_values_only(ratings, tmp_path):
-    result = power_method(ratings, 2, unit=User(), budget=BUDGET)
+    result = power_method(ratings, 2, unit=User(), budget=BUDGET, catalogue=None)
     result.save(tmp_path / "basis.npz", items=[str(i) for i in range(80)])
     with np.load(tmp_path / "basis.npz") as file:
         assert set(file.files) == {"components", "eigenvalues", "summary", "items"}
@@ -370,7 +433,9 @@ def test_saved_file_holds_released_values_only(ratings, tmp_path):
 def test_numpy_numbers_are_taken_as_plain_ones(ratings, tmp_path):
     unit = Interaction(np.int64(7))
     assert unit == Interaction(7)
-    result = power_method(ratings, np.int64(2), unit=unit, budget=BUDGET, options=PowerOptions(iterations=np.int32(2)))
+    result = power_method(
+        ratings, np.int64(2), unit=unit, budget=BUDGET, options=PowerOptions(iterations=np.int32(2)), catalogue=None
+    )
     result.save(tmp_path / "basis.npz")
     assert SymmetricUpdate(size=1).relation == SymmetricUpdate(size=np.float64(1)).relation
 
@@ -378,12 +443,12 @@ def test_numpy_numbers_are_taken_as_plain_ones(ratings, tmp_path):
 def test_noise_that_cannot_be_drawn_is_refused_before_it_is_charged():
     ledger = Ledger(BUDGET)
     with pytest.raises(ValueError, match="standard deviation"):
-        power_method(np.eye(3), 1, unit=SymmetricUpdate(size=1e25), budget=BUDGET, ledger=ledger)
+        power_method(np.eye(3), 1, unit=SymmetricUpdate(size=1e25), budget=BUDGET, ledger=ledger, catalogue=None)
     assert not ledger.entries
 
 
 def test_save_refuses_names_of_its_own_and_missing_folders(ratings, tmp_path):
-    result = power_method(ratings, 2, unit=User(), budget=BUDGET)
+    result = power_method(ratings, 2, unit=User(), budget=BUDGET, catalogue=None)
     with pytest.raises(ValueError, match="components"):
         result.save(tmp_path / "b.npz", components=3)
     with pytest.raises(OSError, match="does not exist"):
@@ -391,7 +456,7 @@ def test_save_refuses_names_of_its_own_and_missing_folders(ratings, tmp_path):
 
 
 def test_failed_save_leaves_nothing_behind(ratings, tmp_path):
-    result = power_method(ratings, 2, unit=User(), budget=BUDGET)
+    result = power_method(ratings, 2, unit=User(), budget=BUDGET, catalogue=None)
     with pytest.raises(RuntimeError):
         result.save(tmp_path / "basis.npz", broken=Unsavable())
     assert not list(tmp_path.iterdir())
@@ -420,7 +485,7 @@ BAD = [
 def test_bad_data_is_named_before_any_release(ratings, unit, change, message):
     ledger = Ledger(BUDGET)
     with pytest.raises((ValueError, TypeError), match=message):
-        power_method(change(ratings), 1, unit=unit, budget=BUDGET, ledger=ledger)
+        power_method(change(ratings), 1, unit=unit, budget=BUDGET, ledger=ledger, catalogue=None)
     assert not ledger.entries
 
 
@@ -457,20 +522,22 @@ def test_symmetric_update_refuses_what_it_cannot_prove(rng):
     A = rng.normal(size=(4, 4))
     for wrong, message in [(A, "symmetric"), (A + A.T, "multiples of grid"), (np.ones((3, 4)), "square")]:
         with pytest.raises(ValueError, match=message):
-            power_method(wrong, 1, unit=SymmetricUpdate(), budget=BUDGET)
+            power_method(wrong, 1, unit=SymmetricUpdate(), budget=BUDGET, catalogue=None)
 
 
 def test_a_source_can_be_passed_instead_of_data(ratings):
     source = Curator(ratings, User(), noise=NotPrivate(0))
-    result = power_method(source, 2, unit=source.unit, budget=BUDGET)
+    result = power_method(source, 2, unit=source.unit, budget=BUDGET, catalogue=None)
     assert not result.private
     with pytest.raises(ValueError, match="source"):
-        power_method(source, 2, unit=source.unit, budget=BUDGET, noise=NotPrivate(1))
+        power_method(source, 2, unit=source.unit, budget=BUDGET, noise=NotPrivate(1), catalogue=None)
 
 
 def test_columns_and_iterations_left_open_follow_from_public_facts(ratings):
     def settings(n, **options):
-        result = power_method(ratings[:, :n], 2, unit=Interaction(5), budget=BUDGET, options=PowerOptions(**options))
+        result = power_method(
+            ratings[:, :n], 2, unit=Interaction(5), budget=BUDGET, options=PowerOptions(**options), catalogue=None
+        )
         return result.facts.columns, result.facts.iterations
 
     assert settings(80) == (32, 2)
@@ -478,7 +545,7 @@ def test_columns_and_iterations_left_open_follow_from_public_facts(ratings):
     assert settings(80, iterations=5) == (32, 5)
     assert settings(80, oversampling=1) == (3, 2)
     A = np.eye(80)
-    result = power_method(A, 2, unit=SymmetricUpdate(), budget=BUDGET)
+    result = power_method(A, 2, unit=SymmetricUpdate(), budget=BUDGET, catalogue=None)
     assert (result.facts.columns, result.facts.iterations) == (8, 3)
 
 
@@ -487,7 +554,14 @@ def test_one_product_with_all_columns_is_the_symmetrised_matrix(ratings):
     recorded = Recorded(4)
     n, R = 20, ratings[:, :20]
     result = power_method(
-        R, 3, unit=Interaction(5), budget=BUDGET, random_state=2, noise=recorded, options=PowerOptions(extra_bits=14)
+        R,
+        3,
+        unit=Interaction(5),
+        budget=BUDGET,
+        random_state=2,
+        noise=recorded,
+        options=PowerOptions(extra_bits=14),
+        catalogue=None,
     )
     ((sigma, drawn),) = recorded.given
     assert sigma == result.ledger.entries[0].sigma
@@ -537,6 +611,7 @@ def test_momentum_is_post_processing_and_changes_later_iterates_only(ratings):
             options=PowerOptions(iterations=iterations, oversampling=3, momentum=momentum),
             random_state=0,
             noise=NotPrivate(0),
+            catalogue=None,
         )
 
     assert np.array_equal(run(0.0, 2).components, run(0.9, 2).components)
@@ -565,6 +640,7 @@ def test_momentum_speeds_up_convergence_without_noise(rng):
             options=PowerOptions(iterations=20, oversampling=0, momentum=momentum),
             random_state=1,
             noise=SILENT,
+            catalogue=None,
         )
         return sine(found.components, Q[:, :2])
 

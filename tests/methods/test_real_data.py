@@ -57,6 +57,7 @@ def test_ours_and_the_paper_on_ml1m_at_epsilon_5(ml1m, truth):
             options=PowerOptions(oversampling=96),
             random_state=seed,
             noise=NotPrivate(seed),
+            catalogue=None,
         )
 
     plain = mean_error(ml1m, truth, ours(Interaction(20, "plain")))

@@ -58,7 +58,13 @@ def test_opening_never_makes_a_ledger(path, budget):
 
 def test_a_pickle_never_makes_a_ledger(path, ratings):
     result = power_method(
-        ratings, 2, unit=Interaction(5), budget=BUDGET, ledger=Ledger.create(path, BUDGET), noise=NotPrivate(0)
+        ratings,
+        2,
+        unit=Interaction(5),
+        budget=BUDGET,
+        ledger=Ledger.create(path, BUDGET),
+        noise=NotPrivate(0),
+        catalogue=None,
     )
     content = pickle.dumps(result)
     path.unlink()
@@ -391,7 +397,7 @@ def test_an_anchor_that_cannot_be_written_leaves_the_charge_and_no_release(path,
     ledger = Ledger.create(path, BUDGET, anchor=place)
     shutil.rmtree(place.parent)
     with pytest.raises(LedgerFileError, match="anchor"):
-        power_method(ratings, 2, unit=Interaction(5), budget=BUDGET, ledger=ledger)
+        power_method(ratings, 2, unit=Interaction(5), budget=BUDGET, ledger=ledger, catalogue=None)
 
 
 def test_two_copies_at_once_are_let_through_once(path, place, tmp_path, monkeypatch):

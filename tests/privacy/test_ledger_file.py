@@ -118,6 +118,7 @@ def test_the_entry_is_on_disk_before_the_noise_is_drawn(path, ratings):
         ledger=ledger,
         noise=Watching(0),
         options=PowerOptions(iterations=3),
+        catalogue=None,
     )
     assert seen == [1, 2, 3]
 
@@ -263,7 +264,7 @@ def test_parties_may_keep_lasting_ledgers(tmp_path, ratings):
     unit = Interaction(5)
     ledgers = [Ledger.create(tmp_path / f"{k}.ledger", BUDGET) for k in range(4)]
     parties = [Party(ratings[k::4], unit, ledger=own) for k, own in enumerate(ledgers)]
-    power_method(SecureSum(parties), 3, unit=unit, budget=BUDGET)
+    power_method(SecureSum(parties), 3, unit=unit, budget=BUDGET, catalogue=None)
     for own in ledgers:
         assert Ledger.open(own.path).epsilon() == pytest.approx(2)
 

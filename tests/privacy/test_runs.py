@@ -91,7 +91,12 @@ def test_of_two_concurrent_runs_one_is_refused_before_it_releases_anything(ledge
         def restarted(self):
             return self
 
-    arguments = {"unit": Interaction(5), "budget": BUDGET.part(0.7), "options": PowerOptions(iterations=3)}
+    arguments = {
+        "unit": Interaction(5),
+        "budget": BUDGET.part(0.7),
+        "options": PowerOptions(iterations=3),
+        "catalogue": None,
+    }
     first = threading.Thread(
         target=lambda: outcomes.append(power_method(ratings, 2, **arguments, ledger=ledger, noise=Slow(0)))
     )
@@ -145,7 +150,9 @@ def test_a_result_lists_its_own_releases_also_after_later_calls(ledger, ratings,
     own = [entry["what"] for entry in before["ledger"]["releases"]]
     assert math.fsum(entry["mu"] ** 2 for entry in before["ledger"]["releases"]) == pytest.approx(HALF.mu**2)
     ledger.charge(part(0.1, "later"))
-    second = power_method(ratings, 2, unit=Interaction(5), budget=BUDGET.part(0.2), ledger=ledger, noise=NotPrivate(0))
+    second = power_method(
+        ratings, 2, unit=Interaction(5), budget=BUDGET.part(0.2), ledger=ledger, noise=NotPrivate(0), catalogue=None
+    )
     assert first.summary() == before
     assert {"earlier", "later"}.isdisjoint(own)
     assert first.private
@@ -167,6 +174,7 @@ def test_calls_that_share_a_ledger_in_threads_list_their_own(ledger, ratings):
             ledger=ledger,
             options=PowerOptions(iterations=2 + k),
             threads=1,
+            catalogue=None,
         )
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]

@@ -120,7 +120,7 @@ def test_noise_is_the_stated_one(ratings):
 
 def test_a_round_is_charged_in_every_ledger_when_it_is_opened(ratings):
     source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=2, collusion=1)
-    result = power_method(source, 3, unit=UNIT, budget=BUDGET, options=PowerOptions(iterations=2))
+    result = power_method(source, 3, unit=UNIT, budget=BUDGET, options=PowerOptions(iterations=2), catalogue=None)
     assert result.private
     for client in source.network.clients:
         own = client.holder.ledger
@@ -133,7 +133,9 @@ def test_whoever_drops_out_after_its_answer_has_charged_for_it(ratings, stage):
     """Party 2 is lost in the second of two iterations. It cannot know whether the others opened its answer."""
     network = losing({stage: 2}, {2})
     source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=1, noise=QUIET, network=network)
-    result = power_method(source, 3, unit=UNIT, budget=BUDGET, options=PowerOptions(iterations=2), random_state=0)
+    result = power_method(
+        source, 3, unit=UNIT, budget=BUDGET, options=PowerOptions(iterations=2), random_state=0, catalogue=None
+    )
     assert len(result.ledger.entries) == 2
     assert [len(client.holder.ledger.entries) for client in source.network.clients] == [2] * 7
     assert [one.survivors for one in source.opened] == [7, 6 if stage == "masked" else 7]
@@ -201,7 +203,7 @@ def test_too_many_drop_outs_end_the_run_before_anything_is_charged(ratings):
     source = SecureSum.split(ratings, UNIT, 7, drop_tolerance=1, network=losing({"masked": 1}, {1, 4}))
     ledger = Ledger(BUDGET)
     with pytest.raises(AbortedError, match="5 of 7 parties are left, 6 are needed"):
-        power_method(source, 3, unit=UNIT, budget=BUDGET, ledger=ledger)
+        power_method(source, 3, unit=UNIT, budget=BUDGET, ledger=ledger, catalogue=None)
     assert not ledger.entries
     assert not any(client.holder.ledger.entries for client in source.network.clients)
 
@@ -297,7 +299,7 @@ def test_an_open_floor_may_be_filled_in_and_nothing_else(ratings):
 def test_a_partys_own_ledger_is_the_limit(ratings):
     parties = [Party(ratings[k::4], UNIT, ledger=Ledger(Budget(1, 1e-6) if k == 2 else BUDGET)) for k in range(4)]
     with pytest.raises(AbortedError, match="party 2: BudgetExceededError"):
-        power_method(SecureSum(parties), 3, unit=UNIT, budget=BUDGET)
+        power_method(SecureSum(parties), 3, unit=UNIT, budget=BUDGET, catalogue=None)
     assert not any(party.ledger.entries for party in parties)
 
 
@@ -380,7 +382,7 @@ def test_bad_parties_are_refused_with_a_remedy(ratings):
     with pytest.raises(TypeError, match="ledger must be"):
         Party(ratings, UNIT, ledger=BUDGET)
     with pytest.raises(ValueError, match="noise belongs to the source"):
-        power_method(SecureSum(split), 3, unit=UNIT, budget=BUDGET, noise=QUIET)
+        power_method(SecureSum(split), 3, unit=UNIT, budget=BUDGET, noise=QUIET, catalogue=None)
     with pytest.raises(ValueError, match="not the source's own"):
         dense_release(SecureSum(split), 3, unit=Interaction(7), budget=BUDGET)
 
@@ -409,6 +411,7 @@ def test_progress_goes_from_nothing_to_all(ratings):
         budget=BUDGET,
         options=PowerOptions(iterations=2),
         progress=lambda k, part: told.append((k, part)),
+        catalogue=None,
     )
     assert told == sorted(told)
     assert told[-1][1] == pytest.approx(1)

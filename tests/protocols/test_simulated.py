@@ -93,7 +93,7 @@ def test_errors_of_protocol_and_shortcut_have_one_law(ratings):
     """Distance of the basis from the noiseless one over 40 runs each: Kolmogorov-Smirnov, false alarms at 10⁻⁷."""
     unit = Interaction(8)
     quiet = SimulatedSum(ratings, unit, parties=5, noise=NotPrivate(0, scale=0))
-    options = {"unit": unit, "budget": BUDGET, "options": PowerOptions(2, 3), "random_state": 0}
+    options = {"unit": unit, "budget": BUDGET, "options": PowerOptions(2, 3), "random_state": 0, "catalogue": None}
     reference = power_method(quiet, 3, **options).components
 
     def error(source):
@@ -109,7 +109,9 @@ def test_seventy_thousand_parties_fit_a_laptop(ratings):
     """One user per party at MovieLens-10M's number of parties: the grid, the noise and the ledger of the protocol."""
     unit = Interaction(20)
     source = SimulatedSum(ratings, unit, parties=71_567, collusion=7156, drop_tolerance=7156, noise=NotPrivate(1))
-    result = power_method(source, 3, unit=unit, budget=BUDGET, options=PowerOptions(iterations=2, oversampling=5))
+    result = power_method(
+        source, 3, unit=unit, budget=BUDGET, options=PowerOptions(iterations=2, oversampling=5), catalogue=None
+    )
     assert result.ledger.epsilon() == pytest.approx(5)
     assert all("simulated parties" in entry.what for entry in result.ledger.entries)
     expected = math.sqrt(71_567 / (71_567 - 2 * 7156))

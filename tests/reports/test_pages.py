@@ -75,7 +75,7 @@ def test_other_units_have_words_of_their_own(ratings, rng, tmp_path):
     told = text_of((tmp_path / "u.html").read_text())
     assert "whether one given person is in the data" in told
     assert "asked about together" not in told  # a whole person is protected
-    rows = power_method(rng.normal(size=(50, 6)), 2, unit=BoundedRows(norm=1.0), budget=BUDGET)
+    rows = power_method(rng.normal(size=(50, 6)), 2, unit=BoundedRows(norm=1.0), budget=BUDGET, catalogue=None)
     report(rows, tmp_path / "r.html")
     told = text_of((tmp_path / "r.html").read_text())
     assert "whether one given row is in the data" in told

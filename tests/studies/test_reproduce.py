@@ -221,7 +221,7 @@ def test_our_curves_side_by_side_are_those_of_single_runs(tiny, tmp_path):
     alone = {
         "oversampled": power_method(
             R, 32, unit=Interaction(16), budget=budget, options=PowerOptions(3, 96, "flat"), random_state=0,
-            noise=NotPrivate(0), threads=2,
+            noise=NotPrivate(0), threads=2, catalogue=None,
         ),
         "catalogue": power_method(
             R, 32, unit=Interaction(), budget=budget, options=PowerOptions(3, 96), catalogue=PrivateCatalogue(),

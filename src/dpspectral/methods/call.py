@@ -94,10 +94,10 @@ class Call:
             return nullcontext(Run(Ledger(self.budget)))
         return self.ledger.reserve(self.source.relation, self.mu)
 
-    def with_automatic_catalogue(self, method: str) -> Self:
+    def with_automatic_catalogue(self) -> Self:
         """The same call with the catalogue that goes with its unit and number of items."""
         part = copy.copy(self)
-        part.catalogue = automatic_catalogue(self.source.unit, self.source.n, self.rank, self.mu, method)
+        part.catalogue = automatic_catalogue(self.source.unit, self.source.n, self.rank, self.mu)
         return part
 
     def with_private_users(self) -> Self:

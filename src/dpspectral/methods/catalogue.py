@@ -28,9 +28,7 @@ Reals = NDArray[np.float64]
 
 _SHARE = 0.05  # of μ², for an automatic catalogue; measured in docs/frontier.md
 _SCARCE = 0.5  # μ below which a user's catalogue gets twice as much
-# With at most this many items per component there is nothing to gain from choosing among them; the power method has as
-# many columns as items by then.
-_FEW = {"dense": 4, "power": 4}
+_FEW = 4  # with at most this many items per component there is nothing to gain from choosing among them
 _ROOTS_SHARE = 0.1  # of the catalogue's own share, for Σ√d
 # An item is kept if its noisy popularity is at least constant · (Δ/μ)^power. Measured: docs/frontier.md.
 _KEPT_ABOVE = {
@@ -95,11 +93,11 @@ class Selection(NamedTuple):
     mu: float
 
 
-def automatic_catalogue(unit: Unit, n: int, rank: int, mu: float, method: str) -> PrivateCatalogue | None:
+def automatic_catalogue(unit: Unit, n: int, rank: int, mu: float) -> PrivateCatalogue | None:
     """The catalogue that goes with a unit and a number of items; none where there is nothing to choose."""
     if not isinstance(unit, PatternUnit):
         return None
-    few = n <= _FEW[method] * rank
+    few = n <= _FEW * rank
     if few and unit.floor is not None:
         return None
     share = _SHARE if isinstance(unit, Interaction) or mu > _SCARCE else 2 * _SHARE

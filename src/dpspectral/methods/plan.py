@@ -128,7 +128,7 @@ def plan(
     options = []
     if isinstance(unit, Interaction):
         options.append(predictor.published())
-    automatic = automatic_catalogue(unit, items, rank, budget.mu, "dense")
+    automatic = automatic_catalogue(unit, items, rank, budget.mu)
     for config in (None,) if automatic is None else (None, automatic):
         options += [predictor.power(config), predictor.dense(config)]
     possible = [option for option in options[isinstance(unit, Interaction) :] if option.fits]

@@ -140,7 +140,7 @@ class PrivateRecommender(BaseEstimator):
         rank = checks.integer("n_components", self.n_components, low=1, high=n)
         declared = None if self.degrees is None else _declared(self.degrees, n)
         catalogue = self.catalogue
-        keeps_all = catalogue == "auto" and automatic_catalogue(unit, n, rank, budget.mu, "dense") is None
+        keeps_all = catalogue == "auto" and automatic_catalogue(unit, n, rank, budget.mu) is None
         if declared is None and (catalogue is None or keeps_all):
             catalogue = PrivateCatalogue(items=n)  # all items are kept, but their degrees are needed
         result = decompose(

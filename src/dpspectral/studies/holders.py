@@ -57,7 +57,7 @@ def _one(R: Any, truth: Callable[[], Any], kind: str, epsilon: float, run: int) 
         warnings.filterwarnings("ignore", message="delta=")  # 1/n² is for comparison only
         result = power_method(
             _source(R, kind, run), RANK, unit=UNIT, budget=Budget(epsilon, 1 / R.shape[1] ** 2),
-            options=PowerOptions(ITERATIONS, COLUMNS - RANK), random_state=run,
+            options=PowerOptions(ITERATIONS, COLUMNS - RANK), random_state=run, catalogue=None,
         )  # fmt: skip
     return {"error": relative_error(R, truth(), result.components), "noise_std": result.facts.noise_std}
 
