@@ -110,11 +110,12 @@ def pattern(data: Any, *, binarize: bool) -> Any:
 
     Several entries for one (row, column) pair are one interaction.
     """
-    if sp.issparse(data) and data.format == "coo":  # checked before conversion, which sums repeated entries
-        _interactions(numeric(data), binarize)
-        data = data.astype(bool)
-    values = matrix(data)
-    all_ones = _interactions(values, binarize)
+    if sp.issparse(data) and data.format == "coo":  # scanned before conversion, which sums repeated entries
+        all_ones = _interactions(numeric(data), binarize)
+        values = matrix(data.astype(bool))
+    else:
+        values = matrix(data)
+        all_ones = _interactions(values, binarize)
     if not sp.issparse(values):
         return values
     merged = canonical(values, bool)

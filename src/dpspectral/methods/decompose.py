@@ -149,13 +149,13 @@ def _method(call: Call, power: bool, max_bytes: int) -> tuple[str, str]:
         return "power", "The power method, because the dense release is for 0/1 data."
     if power:
         return "power", "The power method, because options of it were given."
+    if call.catalogue is None and not call.automatic and 8 * n**2 > max_bytes:
+        return "power", f"The power method, because the matrix of all {n} items does not fit {max_bytes / 2**30:g} GiB."
     if call.source.holders is not None:
         columns, iterations = DEFAULT.shape(unit, n, call.rank)
         if n * (n + 1) // 2 > n * columns * iterations:
             return "power", "The power method, because fewer numbers leave each holder of data."
         return "dense", "One dense release, because it is more accurate and sends no more numbers than iterations."
-    if call.catalogue is None and not call.automatic and 8 * n**2 > max_bytes:
-        return "power", f"The power method, because the matrix of all {n} items does not fit {max_bytes / 2**30:g} GiB."
     return "dense", "One dense release, because it is the more accurate method wherever its matrix fits memory."
 
 
