@@ -102,14 +102,14 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
         extra, needed = _EXTRAS.get(name, ("", ()))
         if (error.name or "").partition(".")[0] not in needed:
             raise
         raise ImportError(f"{name} needs {error.name}: pip install 'dpspectral[{extra}]'") from error
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

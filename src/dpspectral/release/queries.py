@@ -46,8 +46,8 @@ Ints = NDArray[np.int64]
 def gram(rows: Any, weights: Ints, **options: Any) -> BinaryGram:
     """Exact sums over 0/1 rows, wherever they lie."""
     if isinstance(rows, Rows) and rows.on_gpu:
-        found: BinaryGram = rows.gram(weights, **options)  # type: ignore[attr-defined]
-        return found
+        exact: BinaryGram = rows.gram(weights, **options)  # type: ignore[attr-defined]
+        return exact
     return BinaryGram(rows, weights, **options)
 
 
@@ -162,8 +162,8 @@ class Product(Query):
         raise TypeError(f"{self.unit!r} does not speak of users")
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        found = operator(rows, self.unit, self.X, self.centre, **options)
-        return found.product(self.X.integers, self.rounding.shift, progress)
+        exact = operator(rows, self.unit, self.X, self.centre, **options)
+        return exact.product(self.X.integers, self.rounding.shift, progress)
 
 
 @dataclass(frozen=True)

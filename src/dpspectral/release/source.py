@@ -100,8 +100,8 @@ class Source(ABC):
     def popularity(self, mu: float, ledger: Account) -> tuple[NDArray[np.float64], float]:
         """How often each item was chosen, with noise, and the noise's standard deviation."""
         query = Popularity(self.unit, self.n, noise_shares=self.noise_shares)
-        found = self.release(query, mu, ledger, f"popularity of {self.n} items")
-        return found.values, found.sigma * found.scale
+        answer = self.release(query, mu, ledger, f"popularity of {self.n} items")
+        return answer.values, answer.sigma * answer.scale
 
     def root_degrees(self, mu: float, ledger: Account) -> float:
         """Σ_u √d_u with noise."""

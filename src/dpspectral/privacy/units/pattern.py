@@ -236,7 +236,7 @@ class Interaction(PatternUnit):
 @jit
 def _removals(w, B, h):  # type: ignore[no-untyped-def]
     """How far A·X moves when a user with d items loses one, d = 1..n: the identity of docs/proofs/sensitivity.md."""
-    found = np.empty(w.size - 1)
+    changes = np.empty(w.size - 1)
     for d in range(1, w.size):
         now, before = w[d], w[d - 1]
         square = (
@@ -244,8 +244,8 @@ def _removals(w, B, h):  # type: ignore[no-untyped-def]
             + max((d - 1) * (before - now) * before, 0.0) * B[d - 1]  # flooring may make a coefficient negative,
             + max(now * (d * now - (d - 1) * before), 0.0) * B[d]  # which only helps
         )
-        found[d - 1] = math.sqrt(square)
-    return found
+        changes[d - 1] = math.sqrt(square)
+    return changes
 
 
 @dataclass(frozen=True)
