@@ -88,8 +88,8 @@ def test_blocks_of_a_store_and_pairs_in_parquet(client, tmp_path, ratings):
 def test_a_worker_killed_in_iteration_two_changes_nothing(client, files, ratings):
     killed = []
 
-    def progress(number, fraction):
-        if number == 2 and fraction > 0 and not killed:
+    def progress(text, fraction):
+        if text == "iteration 2 of 3" and fraction > 0 and not killed:
             pids = client.run(os.getpid)
             killed.append(min(pids.values()))
             os.kill(killed[0], signal.SIGKILL)
