@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
-from dpspectral.core.blas import one_thread_if_small
+from dpspectral.core.blas import one_thread
 from dpspectral.core.resources import check_memory
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.krylov import leading_eigenpairs
@@ -152,11 +152,14 @@ def dense_basis(call: Call, run: Run, storage: str = "auto", max_bytes: int = MA
             largest=None if storage == "lazy" else _largest(call, max_bytes), users=call.users,
         )  # fmt: skip
         source, catalogue, mu = selection.source, selection.catalogue, selection.mu
-    matrix = source.item_matrix(mu, run, storage=storage, max_bytes=max_bytes, progress=call.progress)
+    order = np.arange(source.n)  # most popular first, where that is known
+    if catalogue is not None:
+        order = np.argsort(-catalogue.popularity[catalogue.chosen], kind="stable")
+    matrix = source.item_matrix(mu, run, storage=storage, max_bytes=max_bytes, order=order, progress=call.progress)
     automatic = call.catalogue is not None and call.catalogue.items is None
     sizes = catalogue_sizes(matrix.n, call.rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(source.unit, Interaction) else _USER_ENOUGH
-    eigenpairs = _Eigenpairs(matrix, call, catalogue)
+    eigenpairs = _Eigenpairs(matrix, call, order)
     components, eigenvalues, kept = eigenpairs.best(sizes, enough)
     if source.replicated:
         components, eigenvalues, kept = source.agree(components, eigenvalues, kept)
@@ -177,13 +180,10 @@ def catalogue_sizes(n: int, rank: int) -> list[int]:
 class _Eigenpairs:
     """Leading eigenpairs of the released matrix, on all of its items or on the most popular ones."""
 
-    def __init__(self, matrix: ReleasedMatrix, call: Call, catalogue: Catalogue | None) -> None:
-        self.matrix, self.rank, self.tell = matrix, call.rank, call.progress
-        self.order = np.arange(matrix.n)
-        if catalogue is not None:
-            self.order = np.argsort(-catalogue.popularity[catalogue.chosen], kind="stable")
+    def __init__(self, matrix: ReleasedMatrix, call: Call, order: NDArray[np.int64]) -> None:
+        self.matrix, self.rank, self.order, self.tell = matrix, call.rank, order, call.progress
         rng = np.random.default_rng(call.random_state)
-        self.start = rng.standard_normal((matrix.n, min(matrix.n, call.rank)))
+        self.start = rng.standard_normal((matrix.n, min(matrix.n, call.rank)))[order]
 
     def best(self, sizes: list[int], enough: float) -> tuple[Reals, Reals, NDArray[np.int64]]:
         """Eigenpairs on the catalogue size that keeps most signal, and the positions of its items.
@@ -203,26 +203,27 @@ class _Eigenpairs:
                 if len(scores) > 2 and max(scores[-2:]) < max(scores):
                     break
             sizes = [next(size for size, score in zip(sizes, scores, strict=False) if score >= enough * max(scores))]
-        vectors, eigenvalues, keep = self.solve(sizes[0], _FINE, 24, "eigenvectors")
-        return orthonormal.signed(vectors), eigenvalues, keep
+        vectors, eigenvalues = self.solve(sizes[0], _FINE, 24, "eigenvectors")
+        keep = self.order[: sizes[0]]
+        increasing = np.argsort(keep)
+        return orthonormal.signed(vectors[increasing]), eigenvalues, keep[increasing]
 
-    def solve(self, size: int, tolerance: float, passes: int, text: str) -> tuple[Reals, Reals, NDArray[np.int64]]:
-        matrix, tell, keep = self.matrix, self.tell, np.sort(self.order[:size])
+    def solve(self, size: int, tolerance: float, passes: int, text: str) -> tuple[Reals, Reals]:
+        matrix, tell = self.matrix, self.tell
         edge = 2 * math.sqrt(size) * matrix.noise_std / matrix.scale
-        with one_thread_if_small(size, math.isqrt(size * self.rank)):  # size · √(size · rank)² multiplications a block
+        with one_thread():  # products have threads of their own
             values, vectors = leading_eigenpairs(
-                matrix.part(None if size == matrix.n else keep),
+                matrix.leading(size),
                 size,
                 self.rank,
-                bits=matrix.bits,
-                start=self.start[keep],
+                start=self.start[:size],
                 edge=1.05 * edge,
                 tolerance=tolerance,
                 passes=passes,
                 progress=silent if tell is None else lambda fraction: tell(text, fraction),
             )
-        self.start[keep] = vectors  # the next size, or the last word, starts from here
-        return vectors, _debiased(values * matrix.scale, size, matrix.noise_std), keep
+        self.start[:size] = vectors  # the next size, or the last word, starts from here
+        return vectors, _debiased(values * matrix.scale, size, matrix.noise_std)
 
 
 def _debiased(values: Reals, n: int, sigma: float) -> Reals:
