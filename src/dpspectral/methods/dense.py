@@ -3,9 +3,9 @@
 Neighbours: as the unit says. Sensitivity: Frobenius norm of the change of the integer matrix, a function of the public
 weight table. Noise: one integer per i ≤ j, of standard deviation σ on the diagonal and σ/√2 off it, so that an update C
 counts Σ_i C_ii²/σ² + Σ_{i<j} C_ij²/(σ²/2) = ‖C‖_F²/σ². Ledger: one entry, after those of the private catalogue.
-There is no √L and no convergence error. The released matrix M = A + N is never formed: the eigensolver multiplies
-integer blocks exactly, M·V = A·V + N·V, with N kept in memory or regenerated from a key for every product; both give
-the same integers, so all that is computed is a function of M. Proof page: docs/proofs/dense.md.
+There is no √L and no convergence error. The released matrix M = A + N is formed as integers where it fits, and all that
+follows is post-processing; where it does not, the eigensolver multiplies integer blocks exactly, M·V = A·V + N·V, with N
+regenerated from a key for every product. M is the same integers on both ways. Proof page: docs/proofs/dense.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dpspectral.release.item_matrix import ReleasedMatrix, grid_bits
 Reals = NDArray[np.float64]
 
 MAX_BYTES = 2 * 2**30
-_PEAK = 3.2  # memory while sizes are compared, in units of the matrix of the largest one
+_FORMED, _SUMMED = 4, 20  # bytes per entry at the peak: in single precision, or as a sum over parts that is unpacked
 _SHRINK = 0.84  # ratio of neighbouring catalogue sizes that are compared after the release
 _ENOUGH, _USER_ENOUGH = 0.999, 0.98  # of the best score: then the larger catalogue is taken
 _ROUGH, _FINE = 2e-4, 1e-4  # residuals while comparing, and in the end
@@ -75,11 +75,11 @@ def dense_release(
     random_state : int or numpy Generator, optional
         Seed of the eigensolver's starting block (public).
     storage : "auto", "stored" or "lazy"
-        Keep the noise matrix (8n² bytes for n items), or regenerate it for every product from a key that exists in
-        memory only: slower, little memory, the same result. "auto" stores what fits `max_bytes`. An interrupted run
-        has been charged and cannot be resumed.
+        Form the released matrix (4n² bytes for n items), or make do with products with it, for which the noise is
+        regenerated from a key that exists in memory only: slower, little memory, the same released integers. "auto"
+        forms what fits `max_bytes`. An interrupted run has been charged and cannot be resumed.
     max_bytes : int
-        A catalogue is cut to what can be stored within this.
+        A catalogue is cut to what fits this with 8 bytes per entry.
     ledger : Ledger, optional
         A total that several calls share. Without one, this call is its own budget.
     users : int, optional
@@ -124,8 +124,9 @@ def check_matrix_fits(call: Call, storage: str = "auto", max_bytes: int = MAX_BY
         largest = source.n if storage == "lazy" else _largest(call, max_bytes)
         size = catalogue.items or min(source.n, largest)
     if formed or (storage == "auto" and 8 * size**2 <= max_bytes):
+        basis = 24 * (call.rank + 8)  # columns of the solver's basis and of its image
         check_memory(
-            int(_PEAK * 8 * size**2),
+            (_FORMED if source.products else _SUMMED) * size**2 + 8 * size * (1024 + 2 * basis),
             f"the dense release of up to {size} items",
             'Pass a smaller max_bytes (--max-bytes), which keeps fewer items; or method="power" (--method power); or '
             'dense_release(..., storage="lazy")',

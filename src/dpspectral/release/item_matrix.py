@@ -92,7 +92,7 @@ class NoisyMatrix(ReleasedMatrix):
         self, exact: BinaryGram, noise: SymmetricNoise, scale: float, bits: int, order: NDArray[np.int64]
     ) -> None:
         self.n, self.scale, self.noise_std = exact.n, scale, noise.sigma * scale / math.sqrt(2)
-        self._exact, self._noise, self._bits, self._order = exact, noise, bits, order
+        self._exact, self._noise, self.bits, self._order = exact, noise, bits, order
         self.sigma = noise.sigma  # of the diagonal, in steps
 
     @property
@@ -108,7 +108,7 @@ class NoisyMatrix(ReleasedMatrix):
         return exact
 
     def leading(self, size: int) -> Product:
-        keep, step = self._order[:size], 2.0**-self._bits
+        keep, step = self._order[:size], 2.0**-self.bits
 
         def product(block: Reals) -> tuple[Reals, Reals]:
             V = np.rint(block / step)
