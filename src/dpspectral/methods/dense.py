@@ -4,8 +4,8 @@ Neighbours: as the unit says. Sensitivity: Frobenius norm of the change of the i
 weight table. Noise: one integer per i ≤ j, of standard deviation σ on the diagonal and σ/√2 off it, so that an update C
 counts Σ_i C_ii²/σ² + Σ_{i<j} C_ij²/(σ²/2) = ‖C‖_F²/σ². Ledger: one entry, after those of the private catalogue.
 There is no √L and no convergence error. The released matrix M = A + N is formed as integers where it fits, and all that
-follows is post-processing; where it does not, the eigensolver multiplies integer blocks exactly, M·V = A·V + N·V, with N
-regenerated from a key for every product. M is the same integers on both ways. Proof page: docs/proofs/dense.md.
+follows is post-processing; where it does not, the eigensolver multiplies integer blocks exactly, M·V = A·V + N·V, with
+N regenerated from a key for every product. M is the same integers on both ways. Proof page: docs/proofs/dense.md.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ def check_matrix_fits(call: Call, storage: str = "auto", max_bytes: int = MAX_BY
         largest = source.n if storage == "lazy" else _largest(call, max_bytes)
         size = catalogue.items or min(source.n, largest)
     if formed or (storage == "auto" and 8 * size**2 <= max_bytes):
-        basis = 24 * (call.rank + 8)  # columns of the solver's basis and of its image
+        basis, band = min(size, 24 * (call.rank + 8)), min(size, 1024)  # of the solver, and of rows that are summed
         check_memory(
-            (_FORMED if source.products else _SUMMED) * size**2 + 8 * size * (1024 + 2 * basis),
+            (_FORMED if source.products else _SUMMED) * size**2 + 8 * size * (band + 2 * basis),
             f"the dense release of up to {size} items",
             'Pass a smaller max_bytes (--max-bytes), which keeps fewer items; or method="power" (--method power); or '
             'dense_release(..., storage="lazy")',
