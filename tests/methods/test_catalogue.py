@@ -20,6 +20,7 @@ from dpspectral.methods.dense import dense_release
 from dpspectral.methods.floor import Degrees, choose_floor
 from dpspectral.methods.power import power_method
 from dpspectral.privacy.ledger import Release
+from dpspectral.release import item_matrix
 from dpspectral.release.source import Curator
 
 BUDGET = Budget(2, 1e-6)
@@ -474,8 +475,10 @@ def games(monkeypatch, row, unit, floor, scale, seeds):
         seen.append([degrees.roots * 2**20])
         return floor
 
-    def no_solver(product, *_, **__):
-        seen.append(product(np.eye(3, dtype=np.int64)).ravel())
+    def all_of_it(matrix, _):
+        seen.append(matrix.product(np.eye(3, dtype=np.int64)).ravel())
+
+    def no_solver(*_, **__):
         return np.ones(1), np.eye(3)[:, :1]
 
     config = PrivateCatalogue(0.1, items=3, minimum=1e-9)
@@ -484,10 +487,13 @@ def games(monkeypatch, row, unit, floor, scale, seeds):
             patch.setattr(module, "ThreadPoolExecutor", Inline)
         patch.setattr(catalogue, "choose_floor", attackers_floor)
         patch.setattr(dense, "leading_eigenpairs", no_solver)
+        patch.setattr(item_matrix.NoisyMatrix, "leading", all_of_it)
         for seed in seeds:
             seen.clear()
             noise = NotPrivate(seed, scale)
-            found = dense_release(data, 1, unit=unit, budget=STRONG, catalogue=config, noise=noise, threads=1)
+            found = dense_release(
+                data, 1, unit=unit, budget=STRONG, catalogue=config, noise=noise, threads=1, storage="lazy"
+            )
             outcomes.append([found.catalogue.popularity / found.ledger.entries[0].step, *seen])
     return [np.array(part) for part in zip(*outcomes, strict=True)], found.ledger.entries
 

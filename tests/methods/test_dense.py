@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from dpspectral import Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, User, dense_release
 from dpspectral.data.split import train_part
+from dpspectral.linalg import triangle
 from dpspectral.linalg.krylov import leading_eigenpairs
 from dpspectral.linalg.operators import BinaryGram
 from dpspectral.methods.catalogue import PrivateCatalogue
@@ -129,20 +130,31 @@ def test_matrix_is_exact_for_any_threads_blocks_and_format(ratings):
             assert np.array_equal(found, expected.astype(np.int64))
 
 
+def sine(one, other):
+    """Of the largest angle between two subspaces."""
+    return float(np.linalg.norm(other - one @ (one.T @ other), 2))
+
+
 # The noise: numbered pieces of a key, and the symmetric matrix made of them
 
 
 def whole(noise):
     """The noise matrix, column by column."""
-    return noise.part(None)(np.eye(noise.n)).astype(np.int64)
+    return noise.product(np.eye(noise.n)).astype(np.int64)
+
+
+class NoCounts:
+    """An exact matrix of zeros."""
+
+    def add(self, first, last, out):
+        pass
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("stored", [True, False])
-def test_noise_has_its_two_deviations_and_is_one_sample_per_pair(stored):
+def test_noise_has_its_two_deviations_and_is_one_sample_per_pair():
     """6 standard errors each (2e-9); n is no multiple of the tile."""
     n, sigma, tile = 600, 1e4, 128
-    N = whole(SymmetricNoise(n, sigma, SecureNoise().keyed(), stored=stored, tile=tile)).astype(float)
+    N = whole(SymmetricNoise(n, sigma, SecureNoise().keyed(), tile=tile)).astype(float)
     assert np.array_equal(N, N.T)
     of_tile = np.arange(n) // tile
     upper = np.triu(np.ones((n, n), bool), 1)
@@ -159,7 +171,7 @@ def test_noise_has_its_two_deviations_and_is_one_sample_per_pair(stored):
 def test_tiles_are_independent_of_each_other_and_of_the_diagonal():
     """6 standard errors for each of 78 pairs (2e-7)."""
     n, tile, count = 500, 125, 4
-    N = whole(SymmetricNoise(n, 1e4, SecureNoise().keyed(), stored=True, tile=tile)).astype(float)
+    N = whole(SymmetricNoise(n, 1e4, SecureNoise().keyed(), tile=tile)).astype(float)
     blocks = N.reshape(count, tile, count, tile).swapaxes(1, 2)
     above = np.triu_indices(tile, 1)
     pieces = [blocks[i, j][above] for i in range(count) for j in range(i, count)]
@@ -180,13 +192,13 @@ class Pieces:
         return self.factor * self.keyed.piece(sigma, shape, number)
 
 
-@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("formed", [True, False])
 @pytest.mark.parametrize(("n", "tile"), [(40, 8), (37, 8), (7, 8), (1, 8), (9, 1)])
-def test_every_piece_of_the_key_is_used_for_one_place_only(n, tile, stored):
+def test_every_piece_of_the_key_is_used_for_one_place_only(n, tile, formed):
     """In each pass every number comes once, with σ for diagonals and σ/√2 for blocks; all of i ≤ j is covered."""
     pieces = Pieces(NotPrivate(0).keyed())
-    noise = SymmetricNoise(n, 50.0, pieces, stored=stored, tile=tile)
-    N = whole(noise)
+    noise = SymmetricNoise(n, 50.0, pieces, tile=tile)
+    N = noise.plus(NoCounts(), np.arange(n)) if formed else whole(noise)
     assert len({number for number, _, _ in pieces.asked}) == len(pieces.asked)
     assert sum(shape[0] for _, sigma, shape in pieces.asked if len(shape) == 1 and sigma == 50.0) == n
     blocks = [shape for _, sigma, shape in pieces.asked if sigma == 50.0 / math.sqrt(2)]
@@ -194,7 +206,7 @@ def test_every_piece_of_the_key_is_used_for_one_place_only(n, tile, stored):
     assert sorted(blocks) == sorted((sizes[i], sizes[j]) for i in range(len(sizes)) for j in range(i, len(sizes)))
     first = list(pieces.asked)
     assert np.array_equal(whole(noise), N)
-    assert sorted(pieces.asked) == sorted(first if stored else 2 * first)
+    assert sorted(pieces.asked) == sorted(2 * first)
 
 
 def test_pieces_repeat_and_differ_by_number_and_key():
@@ -228,7 +240,7 @@ def test_a_key_cannot_be_shown_or_copied():
         pickle.dumps,
         copy.copy,
         copy.deepcopy,
-        lambda noise: pickle.dumps(SymmetricNoise(4, 1.0, noise, stored=True)),
+        lambda noise: pickle.dumps(SymmetricNoise(4, 1.0, noise)),
     ):
         with pytest.raises(TypeError, match="never leaves the process"):
             attempt(keyed)
@@ -245,12 +257,11 @@ def test_a_key_is_in_nothing_that_a_run_leaves_behind(ratings, tmp_path, monkeyp
         assert not any(form in left for form in (key, key.hex().encode(), repr(key).encode(), str(list(key)).encode()))
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_rows_longer_than_the_bound_are_refused(stored):
+def test_rows_longer_than_the_bound_are_refused():
     """Exact products rest on it; only a broken source of noise can do this."""
     pieces = Pieces(NotPrivate(0).keyed(), factor=10)
     with pytest.raises(OverflowError, match="broken"):
-        SymmetricNoise(40, 100.0, pieces, stored=stored).part(None)(np.ones((40, 1)))
+        SymmetricNoise(40, 100.0, pieces).product(np.ones((40, 1)))
 
 
 # Exact products: stored, regenerated, and on some of the items
@@ -263,25 +274,19 @@ def exactly(A, V):
 
 @settings(max_examples=40)
 @given(
-    st.integers(1, 40), st.integers(1, 12), st.integers(1, 3), st.floats(0.1, 2.0**26), st.integers(0, 2**32), st.data()
-)
-def test_noise_products_equal_python_integers(n, tile, p, sigma, seed, data):
-    """Up to the longest columns that are allowed; both ways of keeping the noise, all items and some."""
+    st.integers(1, 40), st.integers(1, 12), st.integers(1, 3), st.floats(0.1, 2.0**26), st.integers(0, 2**32)
+)  # fmt: skip
+def test_noise_products_equal_python_integers(n, tile, p, sigma, seed):
+    """Up to the longest columns that are allowed; and the noise of a formed matrix is the same."""
     rng = np.random.default_rng(seed)
     longest = 2.0**52 / row_norm_bound(n, sigma)
     V = rng.normal(size=(n, p))
     V = np.trunc(V / np.linalg.norm(V, axis=0) * longest)
-    key = rng.bytes(32)
-    stored, lazy = (
-        SymmetricNoise(n, sigma, KeyedNoise(key, private=False), stored=stored, tile=tile) for stored in (True, False)
-    )
-    N = whole(stored)
-    assert np.array_equal(N, whole(lazy))
-    keep = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
-    for noise in (stored, lazy):
-        assert (noise.part(None)(V).astype(np.int64) == exactly(N, V)).all()
-        if keep.size:
-            assert (noise.part(keep)(V[keep]).astype(np.int64) == exactly(N[np.ix_(keep, keep)], V[keep])).all()
+    noise = SymmetricNoise(n, sigma, KeyedNoise(rng.bytes(32), private=False), tile=tile)
+    N = whole(noise)
+    assert (noise.product(V).astype(np.int64) == exactly(N, V)).all()
+    place = rng.permutation(n)
+    assert np.array_equal(noise.plus(NoCounts(), place)[np.ix_(place, place)], N.astype(np.float32))
 
 
 @pytest.fixture
@@ -290,34 +295,55 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(item_matrix, "SymmetricNoise", partial(SymmetricNoise, tile=17))
 
 
-@pytest.mark.parametrize("storage", ["stored", "lazy"])
+@pytest.mark.parametrize("form", ["sparse", "dense"])
 @pytest.mark.parametrize("unit", [Interaction(5), User(2)], ids=repr)
-def test_products_with_the_released_matrix_equal_python_integers(ratings, unit, storage, small_tiles, rng):
-    source = Curator(ratings, unit, noise=NotPrivate(3))
-    matrix = source.item_matrix(BUDGET.mu, Ledger(BUDGET), storage=storage, max_bytes=10**9, progress=lambda *_: None)
-    assert matrix.storage == storage
-    exact = sum(contribution(row, unit, matrix.scale) for row in ratings.toarray().astype(int)).astype(np.int64)
-    M = exact + whole(matrix._noise)
-    V = np.rint(np.linalg.qr(rng.normal(size=(80, 6)))[0] * 2.0**matrix.bits).astype(np.int64)
-    assert (matrix.part(None)(V) == exactly(M, V)).all()
-    for keep in (np.arange(80), np.array([79]), np.sort(rng.choice(80, 33, replace=False))):
-        assert (matrix.part(keep)(V[keep]) == exactly(M[np.ix_(keep, keep)], V[keep])).all()
+def test_the_released_matrix_is_the_same_integers_formed_or_not(ratings, unit, form, small_tiles, rng):
+    """A + N as Python integers; products are exact where it is not formed, and rounded once where it is."""
+    data = ratings if form == "sparse" else ratings.toarray()
+    order = rng.permutation(80)
+    lazy, formed = (
+        Curator(data, unit, noise=NotPrivate(3), threads=threads).item_matrix(
+            BUDGET.mu, Ledger(BUDGET), storage=storage, max_bytes=10**9, order=order
+        )
+        for storage, threads in (("lazy", 1), ("stored", 3))
+    )
+    assert (lazy.storage, formed.storage) == ("lazy", "stored")
+    exact = sum(contribution(row, unit, lazy.scale) for row in ratings.toarray().astype(int)).astype(np.int64)
+    M = exact + whole(lazy._noise)
+    assert np.array_equal(lazy.integers, triangle.packed(M))
+    assert np.array_equal(formed._matrix, M[np.ix_(order, order)].astype(np.float32))
+    for size in (80, 33, 1):
+        block, part = np.linalg.qr(rng.normal(size=(size, min(size, 6))))[0], M[np.ix_(order[:size], order[:size])]
+        V, Y = lazy.leading(size)(block)
+        assert np.array_equal(Y, exactly(part, V * 2.0**lazy.bits).astype(float) * 2.0**-lazy.bits)
+        V, Y = formed.leading(size)(block)
+        np.testing.assert_allclose(Y, part @ V, atol=1e-5 * np.abs(part).max() * size)
+
+
+def test_pair_counts_do_not_wrap(ratings):
+    """Weights of 2^40 in 300 rows leave 32 bits, and what could leave 64 is refused."""
+    counts = np.zeros((80, 80), dtype=np.int64)
+    BinaryGram(ratings, np.full(81, 2**40)).pair_counts().add(0, 80, counts)
+    R = ratings.toarray().astype(object)
+    assert np.array_equal(np.triu(counts), np.triu((R.T @ R * 2**40).astype(np.int64)))
+    with pytest.raises(OverflowError):
+        BinaryGram(ratings, np.full(81, 2**56)).pair_counts()
 
 
 @pytest.mark.parametrize("config", [None, PrivateCatalogue(), PrivateCatalogue(0.2, items=41)], ids=repr)
 @pytest.mark.parametrize("unit", [Interaction(5), User(2), User(neighbours="replace")], ids=repr)
-def test_stored_and_lazy_give_the_same_bits(ratings, unit, config, small_tiles):
-    """Components, eigenvalues and items; 80 and 41 items are no multiples of the tile."""
+def test_stored_and_lazy_give_the_same_result(ratings, unit, config, small_tiles):
+    """Components, eigenvalues and items, to the solver's tolerance; 80 and 41 items are no multiples of the tile."""
     one, two = (
         dense_release(
-            ratings, 4, unit=unit, budget=Budget(9, 1e-6), noise=NotPrivate(1), random_state=2, catalogue=config,
+            ratings, 4, unit=unit, budget=Budget(200, 1e-6), noise=NotPrivate(1), random_state=2, catalogue=config,
             storage=storage,
         )
         for storage in ("stored", "lazy")
     )  # fmt: skip
     assert (one.facts.storage, two.facts.storage) == ("stored", "lazy")
-    assert one.components.tobytes() == two.components.tobytes()
-    assert one.eigenvalues.tobytes() == two.eigenvalues.tobytes()
+    assert sine(one.components, two.components) < 1e-2
+    np.testing.assert_allclose(one.eigenvalues, two.eigenvalues, rtol=1e-3)
     assert one.ledger.entries == two.ledger.entries
     if config is not None:
         assert np.array_equal(one.catalogue.chosen, two.catalogue.chosen)
@@ -346,7 +372,7 @@ def test_lazy_never_holds_the_matrix(monkeypatch):
         dense_release(R, 1, unit=User(), budget=BUDGET, noise=SILENT, storage=storage, random_state=0)
         peaks[storage] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert peaks["stored"] > 8 * n**2
+    assert 4 * n**2 < peaks["stored"] < 6 * n**2 + 2**24  # single precision, and bands of rows
     assert peaks["lazy"] < 0.5 * 8 * n**2
 
 
@@ -357,7 +383,7 @@ def test_the_solvers_grid_does_not_depend_on_how_many_users_there_are(rows):
     for count in rows:
         R = sp.csr_array((np.ones(1, bool), ([0], [0])), shape=(count, 4096))
         source = Curator(R, User(), noise=NotPrivate(0))
-        matrix = source.item_matrix(BUDGET.mu, Ledger(BUDGET), storage="lazy", max_bytes=1, progress=lambda *_: None)
+        matrix = source.item_matrix(BUDGET.mu, Ledger(BUDGET), storage="lazy", max_bytes=1)
         grids.add(matrix.bits)
     assert len(grids) == 1
 
@@ -370,7 +396,7 @@ def solved(M, rank, **more):
     n = len(M)
     start = np.random.default_rng(1).standard_normal((n, rank))
     real = M.astype(float)  # products stay below 2^53
-    values, vectors = leading_eigenpairs(lambda V: (real @ V).astype(np.int64), n, rank, bits=20, start=start, **more)
+    values, vectors = leading_eigenpairs(lambda V: (V, real @ V), n, rank, start=start, **more)
     return values, vectors, *(part[..., ::-1][..., :rank] for part in np.linalg.eigh(M.astype(float)))
 
 
@@ -442,7 +468,7 @@ def test_debiased_eigenvalues_are_near_the_truth_and_raw_ones_are_not():
     """Six spikes in symmetric noise; an eigenvalue has a deviation of about √2·σ. 6 standard errors (2e-9)."""
     n, sigma, true = 500, 10.0, np.array([950.0, 900, 850, 800, 750, 700])  # the noise reaches to 2√nσ = 447
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(n, 6)))[0]
-    noise = whole(SymmetricNoise(n, sigma * math.sqrt(2), NotPrivate(5).keyed(), stored=True))
+    noise = whole(SymmetricNoise(n, sigma * math.sqrt(2), NotPrivate(5).keyed()))
     raw = np.linalg.eigvalsh((Q * true) @ Q.T + noise)[::-1][:6]
     limit = 6 * math.sqrt(2 / 6) * sigma * 1.1
     assert abs((_debiased(raw, n, sigma) - true).mean()) < limit < (raw - true).mean()
@@ -519,7 +545,7 @@ def test_release_is_charged_once_before_its_noise(ratings, storage):
 @pytest.mark.parametrize(
     ("when", "storage", "config"),
     [
-        ("noise", "stored", None),
+        ("item-item", "stored", None),
         ("eigenvectors", "stored", None),
         ("eigenvectors", "lazy", None),
         ("comparing", "lazy", PrivateCatalogue()),

@@ -120,7 +120,7 @@ class Dense(Attack):
     def game(self, worlds: Worlds, which: int, noise: NotPrivate | None = None) -> tuple[float, float]:
         source = Overheard(worlds, which, self.unit, noise=noise)
         ledger = Ledger(self.budget)
-        source.item_matrix(self.budget.mu, ledger, storage="stored", max_bytes=1 << 20)
+        source.item_matrix(self.budget.mu, ledger, storage="lazy", max_bytes=1 << 20)
         return sum(source.heard), float(np.linalg.norm(source.apart))
 
 

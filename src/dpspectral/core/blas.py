@@ -25,8 +25,11 @@ def _controller() -> ThreadpoolController:
 
 def one_thread_if_small(n: int, p: int) -> AbstractContextManager[Any]:
     """One BLAS thread for a small computation on an n × p matrix, e.g. its Gram matrix."""
-    if float(n) * p * p > _SMALL:
-        return nullcontext()
+    return nullcontext() if float(n) * p * p > _SMALL else one_thread()
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """One BLAS thread: for whoever has threads of their own, which do not wait for each other by spinning."""
     limited: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limited
 

@@ -181,3 +181,30 @@ def sparse_row_gram(indptr, indices, values, norm, l1, bits, X, shift, Y):
             i, x = indices[e], np.int64(row[e - start])
             for j in range(p):
                 Y[i, j] += x * q[j]
+
+
+@jit
+def transposed(indptr, indices, starts, users, places):
+    """The entries of CSR rows by column: whose they are, and where they stand. `starts` has the column pointers."""
+    following = starts[:-1].copy()
+    for u in range(indptr.size - 1):
+        for e in range(indptr[u], indptr[u + 1]):
+            i = indices[e]
+            users[following[i]] = u
+            places[following[i]] = e
+            following[i] += 1
+
+
+@jit
+def pair_counts(indptr, indices, weights, starts, users, places, first, last, out):
+    """out[i − first, j] += Σ_u weights[u] over users with items i and j, for first ≤ i < last and j ≥ i.
+
+    Item by item, so that the row that is added to stays in the cache. Columns increase in every CSR row.
+    """
+    for i in range(first, last):
+        row = out[i - first]
+        for e in range(starts[i], starts[i + 1]):
+            u = users[e]
+            w = weights[u]
+            for k in range(places[e], indptr[u + 1]):
+                row[indices[k]] += w

@@ -1,9 +1,8 @@
-"""Leading eigenpairs of a symmetric integer matrix that is given by exact products M·V with integer blocks V.
+"""Leading eigenpairs of a symmetric matrix that is given by its products M·V.
 
-Block Lanczos with full reorthogonalisation. Every block is rounded to a grid *before* it is multiplied and the product
-is exact, so all that is ever computed is a function of the matrix M, not of how M·V was obtained: a stored matrix and
-one that is regenerated piece by piece give the same bits. Rounding costs nothing in accuracy, because the small
-eigenproblem is solved for the rounded blocks as they are (with their Gram matrix).
+Block Lanczos with full reorthogonalisation. Whoever multiplies may round a block first (to a grid, or to float32), and
+returns what it used: the small eigenproblem is solved for the rounded blocks as they are (with their Gram matrix), so
+that rounding costs nothing in accuracy.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from dpspectral.linalg import orthonormal
 
 Reals = NDArray[np.float64]
-Product = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # exact M·V
+Product = Callable[[Reals], tuple[Reals, Reals]]  # a block → the block as it was used, V, and M·V
 
 _EXTRA = 8  # columns of a block beyond the wanted ones
 
@@ -27,7 +26,6 @@ def leading_eigenpairs(
     n: int,
     rank: int,
     *,
-    bits: int,
     start: Reals,
     edge: float = 0.0,
     tolerance: float = 1e-4,
@@ -44,9 +42,8 @@ def leading_eigenpairs(
     block = orthonormal.householder_qr(_filled(start, n, width))[0]
     values, vectors = np.empty(0), np.empty((n, 0))
     for number in range(1, passes + 1):
-        V = np.rint(block * 2.0**bits)
-        Y: Reals = product(V.astype(np.int64)) * np.float64(2.0**-bits)
-        space.add(V * 2.0**-bits, Y)
+        V, Y = product(block)
+        space.add(V, Y)
         progress(number / passes)
         room = n - space.size
         last = number == passes or room < 1

@@ -141,7 +141,7 @@ class BinaryGram:
             _check_width(result, "the product")
         return sums, entry, result
 
-    def _pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
+    def pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
         """indptr and indices of some rows."""
         if sp.issparse(self.rows):
             indptr, part = _csr_part(self.rows, start, stop)
@@ -163,7 +163,7 @@ class BinaryGram:
             sums = np.zeros((threads, *part.shape), dtype=wide)
 
             def work(slot: int, start: int, stop: int, part: Ints = part, sums: Ints = sums) -> None:
-                kernels.binary_gram(*self._pattern(start, stop), self.weights, part, shift, sums[slot])
+                kernels.binary_gram(*self.pattern(start, stop), self.weights, part, shift, sums[slot])
 
             _in_threads(threads, blocks, work, lambda f, number=number: progress((number + f) / len(tiles)))  # type: ignore[misc]
             for other in sums[1:]:
@@ -177,8 +177,13 @@ class BinaryGram:
         total = np.zeros(self.n, dtype=np.int64)
         self._check_total()
         for block in row_blocks(self.rows.shape[0], self.block_rows):
-            kernels.column_sums(*self._pattern(*block), self.weights, total)
+            kernels.column_sums(*self.pattern(*block), self.weights, total)
         return total
+
+    def pair_counts(self) -> PairCounts:
+        """Rows of Σ_u W_{d_u} r_u r_uᵀ, one block after the other."""
+        self._check_total()
+        return PairCounts(self)
 
     def item_matrix(self, progress: Progress = silent) -> NDArray[np.int64]:
         """Σ_u W_{d_u} r_u r_uᵀ as the numbers of `triangle.packed`."""
@@ -200,12 +205,41 @@ class BinaryGram:
         self._check_total()
         total = np.zeros(1, dtype=np.int64)  # an array: with a modulus, sums may wrap modulo 2^64
         for block in row_blocks(self.rows.shape[0], self.block_rows):
-            total += self.weights[np.diff(self._pattern(*block)[0])].sum()
+            total += self.weights[np.diff(self.pattern(*block)[0])].sum()
         return int(total[0])
 
     def _check_total(self) -> None:
         if self.modulus is None:
             _check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
+
+
+class PairCounts:
+    """The upper triangle of Σ_u W_{d_u} r_u r_uᵀ, by rows: exact int64, added to whatever is there."""
+
+    def __init__(self, gram: BinaryGram) -> None:
+        self.n, self.threads = gram.n, gram.threads
+        self._indptr, indices = gram.pattern(0, gram.rows.shape[0])
+        self._indices = np.ascontiguousarray(indices)
+        self._weights = gram.weights[np.diff(self._indptr)]
+        small = self._indices.size < NARROW
+        counts = np.bincount(self._indices, minlength=self.n)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._users = np.empty(self._indices.size, dtype=np.int32)
+        self._places = np.empty(self._indices.size, dtype=np.int32 if small else np.int64)
+        kernels.transposed(self._indptr, self._indices, self._starts, self._users, self._places)
+
+    def add(self, first: int, last: int, out: NDArray[np.int64]) -> None:
+        """out[i − first, j] += A_ij for first ≤ i < last and j ≥ i."""
+        size = max(1, (last - first) // (8 * self.threads))
+        blocks = [(first + start, first + stop) for start, stop in row_blocks(last - first, size)]
+
+        def work(slot: int, start: int, stop: int) -> None:
+            kernels.pair_counts(
+                self._indptr, self._indices, self._weights, self._starts, self._users, self._places, start, stop,
+                out[start - first : stop - first],
+            )  # fmt: skip
+
+        _in_threads(max(1, min(self.threads, len(blocks))), blocks, work, silent)
 
 
 class RowGram:

@@ -24,14 +24,12 @@ def packed(matrix: NDArray[Any]) -> NDArray[Any]:
     return numbers
 
 
-def unpacked(numbers: NDArray[Any], n: int) -> NDArray[np.float64]:
-    """The matrix of numbers packed in this order, in floating point."""
-    matrix = np.empty((n, n))
-    start = n
+def unpack(numbers: NDArray[Any], place: NDArray[np.int64], matrix: NDArray[Any]) -> None:
+    """Write the matrix of such numbers, with row and column i at place[i]."""
+    n, start = len(matrix), len(matrix)
+    matrix[place, place] = numbers[:n]
     for i in range(n):
-        matrix[i, i] = numbers[i]
         row = numbers[start : start + n - 1 - i]
-        matrix[i, i + 1 :] = row
-        matrix[i + 1 :, i] = row
+        matrix[place[i], place[i + 1 :]] = row
+        matrix[place[i + 1 :], place[i]] = row
         start += n - 1 - i
-    return matrix

@@ -74,7 +74,7 @@ def decompose(
     threads : int, optional
         Threads of the sparse product; all cores if not given. The result does not depend on it.
     max_bytes : int
-        The dense release keeps no more items than have a matrix of this size. It needs about 3 times as much memory.
+        The dense release keeps no more items than have a matrix of this size, 8 bytes per entry.
     progress : callable(text, fraction), optional
         Called while it works.
 

@@ -3,9 +3,9 @@
 Neighbours: as the unit says. Sensitivity: Frobenius norm of the change of the integer matrix, a function of the public
 weight table. Noise: one integer per i ≤ j, of standard deviation σ on the diagonal and σ/√2 off it, so that an update C
 counts Σ_i C_ii²/σ² + Σ_{i<j} C_ij²/(σ²/2) = ‖C‖_F²/σ². Ledger: one entry, after those of the private catalogue.
-There is no √L and no convergence error. The released matrix M = A + N is never formed: the eigensolver multiplies
-integer blocks exactly, M·V = A·V + N·V, with N kept in memory or regenerated from a key for every product; both give
-the same integers, so all that is computed is a function of M. Proof page: docs/proofs/dense.md.
+There is no √L and no convergence error. The released matrix M = A + N is formed as integers where it fits, and all that
+follows is post-processing; where it does not, the eigensolver multiplies integer blocks exactly, M·V = A·V + N·V, with
+N regenerated from a key for every product. M is the same integers on both ways. Proof page: docs/proofs/dense.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
-from dpspectral.core.blas import one_thread_if_small
+from dpspectral.core.blas import one_thread
 from dpspectral.core.resources import check_memory
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.krylov import leading_eigenpairs
@@ -35,7 +35,7 @@ from dpspectral.release.item_matrix import ReleasedMatrix, grid_bits
 Reals = NDArray[np.float64]
 
 MAX_BYTES = 2 * 2**30
-_PEAK = 3.2  # memory while sizes are compared, in units of the matrix of the largest one
+_FORMED, _SUMMED = 4, 20  # bytes per entry at the peak: in single precision, or as a sum over parts that is unpacked
 _SHRINK = 0.84  # ratio of neighbouring catalogue sizes that are compared after the release
 _ENOUGH, _USER_ENOUGH = 0.999, 0.98  # of the best score: then the larger catalogue is taken
 _ROUGH, _FINE = 2e-4, 1e-4  # residuals while comparing, and in the end
@@ -75,11 +75,11 @@ def dense_release(
     random_state : int or numpy Generator, optional
         Seed of the eigensolver's starting block (public).
     storage : "auto", "stored" or "lazy"
-        Keep the noise matrix (8n² bytes for n items), or regenerate it for every product from a key that exists in
-        memory only: slower, little memory, the same result. "auto" stores what fits `max_bytes`. An interrupted run
-        has been charged and cannot be resumed.
+        Form the released matrix (4n² bytes for n items), or make do with products with it, for which the noise is
+        regenerated from a key that exists in memory only: slower, little memory, the same released integers. "auto"
+        forms what fits `max_bytes`. An interrupted run has been charged and cannot be resumed.
     max_bytes : int
-        A catalogue is cut to what can be stored within this.
+        A catalogue is cut to what fits this with 8 bytes per entry.
     ledger : Ledger, optional
         A total that several calls share. Without one, this call is its own budget.
     users : int, optional
@@ -124,8 +124,9 @@ def check_matrix_fits(call: Call, storage: str = "auto", max_bytes: int = MAX_BY
         largest = source.n if storage == "lazy" else _largest(call, max_bytes)
         size = catalogue.items or min(source.n, largest)
     if formed or (storage == "auto" and 8 * size**2 <= max_bytes):
+        basis, band = min(size, 24 * (call.rank + 8)), min(size, 1024)  # of the solver, and of rows that are summed
         check_memory(
-            int(_PEAK * 8 * size**2),
+            (_FORMED if source.products else _SUMMED) * size**2 + 8 * size * (band + 2 * basis),
             f"the dense release of up to {size} items",
             'Pass a smaller max_bytes (--max-bytes), which keeps fewer items; or method="power" (--method power); or '
             'dense_release(..., storage="lazy")',
@@ -152,11 +153,14 @@ def dense_basis(call: Call, run: Run, storage: str = "auto", max_bytes: int = MA
             largest=None if storage == "lazy" else _largest(call, max_bytes), users=call.users,
         )  # fmt: skip
         source, catalogue, mu = selection.source, selection.catalogue, selection.mu
-    matrix = source.item_matrix(mu, run, storage=storage, max_bytes=max_bytes, progress=call.progress)
+    order = np.arange(source.n)  # most popular first, where that is known
+    if catalogue is not None:
+        order = np.argsort(-catalogue.popularity[catalogue.chosen], kind="stable")
+    matrix = source.item_matrix(mu, run, storage=storage, max_bytes=max_bytes, order=order, progress=call.progress)
     automatic = call.catalogue is not None and call.catalogue.items is None
     sizes = catalogue_sizes(matrix.n, call.rank) if automatic else [matrix.n]
     enough = _ENOUGH if isinstance(source.unit, Interaction) else _USER_ENOUGH
-    eigenpairs = _Eigenpairs(matrix, call, catalogue)
+    eigenpairs = _Eigenpairs(matrix, call, order)
     components, eigenvalues, kept = eigenpairs.best(sizes, enough)
     if source.replicated:
         components, eigenvalues, kept = source.agree(components, eigenvalues, kept)
@@ -177,13 +181,10 @@ def catalogue_sizes(n: int, rank: int) -> list[int]:
 class _Eigenpairs:
     """Leading eigenpairs of the released matrix, on all of its items or on the most popular ones."""
 
-    def __init__(self, matrix: ReleasedMatrix, call: Call, catalogue: Catalogue | None) -> None:
-        self.matrix, self.rank, self.tell = matrix, call.rank, call.progress
-        self.order = np.arange(matrix.n)
-        if catalogue is not None:
-            self.order = np.argsort(-catalogue.popularity[catalogue.chosen], kind="stable")
+    def __init__(self, matrix: ReleasedMatrix, call: Call, order: NDArray[np.int64]) -> None:
+        self.matrix, self.rank, self.order, self.tell = matrix, call.rank, order, call.progress
         rng = np.random.default_rng(call.random_state)
-        self.start = rng.standard_normal((matrix.n, min(matrix.n, call.rank)))
+        self.start = rng.standard_normal((matrix.n, min(matrix.n, call.rank)))[order]
 
     def best(self, sizes: list[int], enough: float) -> tuple[Reals, Reals, NDArray[np.int64]]:
         """Eigenpairs on the catalogue size that keeps most signal, and the positions of its items.
@@ -203,26 +204,27 @@ class _Eigenpairs:
                 if len(scores) > 2 and max(scores[-2:]) < max(scores):
                     break
             sizes = [next(size for size, score in zip(sizes, scores, strict=False) if score >= enough * max(scores))]
-        vectors, eigenvalues, keep = self.solve(sizes[0], _FINE, 24, "eigenvectors")
-        return orthonormal.signed(vectors), eigenvalues, keep
+        vectors, eigenvalues = self.solve(sizes[0], _FINE, 24, "eigenvectors")
+        keep = self.order[: sizes[0]]
+        increasing = np.argsort(keep)
+        return orthonormal.signed(vectors[increasing]), eigenvalues, keep[increasing]
 
-    def solve(self, size: int, tolerance: float, passes: int, text: str) -> tuple[Reals, Reals, NDArray[np.int64]]:
-        matrix, tell, keep = self.matrix, self.tell, np.sort(self.order[:size])
+    def solve(self, size: int, tolerance: float, passes: int, text: str) -> tuple[Reals, Reals]:
+        matrix, tell = self.matrix, self.tell
         edge = 2 * math.sqrt(size) * matrix.noise_std / matrix.scale
-        with one_thread_if_small(size, math.isqrt(size * self.rank)):  # size · √(size · rank)² multiplications a block
+        with one_thread():  # products have threads of their own
             values, vectors = leading_eigenpairs(
-                matrix.part(None if size == matrix.n else keep),
+                matrix.leading(size),
                 size,
                 self.rank,
-                bits=matrix.bits,
-                start=self.start[keep],
+                start=self.start[:size],
                 edge=1.05 * edge,
                 tolerance=tolerance,
                 passes=passes,
                 progress=silent if tell is None else lambda fraction: tell(text, fraction),
             )
-        self.start[keep] = vectors  # the next size, or the last word, starts from here
-        return vectors, _debiased(values * matrix.scale, size, matrix.noise_std), keep
+        self.start[:size] = vectors  # the next size, or the last word, starts from here
+        return vectors, _debiased(values * matrix.scale, size, matrix.noise_std)
 
 
 def _debiased(values: Reals, n: int, sigma: float) -> Reals:

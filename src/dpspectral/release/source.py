@@ -24,7 +24,7 @@ from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
 from dpspectral.release.answer import Answer, charged, released
-from dpspectral.release.item_matrix import ItemProducts, KnownMatrix, ReleasedMatrix
+from dpspectral.release.item_matrix import FormedMatrix, ItemProducts, ReleasedMatrix
 from dpspectral.release.queries import (
     ItemMatrix,
     Popularity,
@@ -125,12 +125,23 @@ class Source(ABC):
         )
 
     def item_matrix(
-        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Telling | None = None
+        self,
+        mu: float,
+        ledger: Account,
+        *,
+        storage: str,
+        max_bytes: int,
+        order: NDArray[np.int64] | None = None,
+        progress: Telling | None = None,
     ) -> ReleasedMatrix:
-        """The item-item matrix with noise. `storage` and `max_bytes` as in `dense_release`, where there is a choice."""
+        """The item-item matrix with noise, for products with the first items of an order.
+
+        `storage` and `max_bytes` as in `dense_release`, where there is a choice.
+        """
         query = ItemMatrix(self.unit, self.n, noise_shares=self.noise_shares)
         tell = silent if progress is None else lambda part: progress("sum", part)
-        return KnownMatrix(self.release(query, mu, ledger, f"item-item matrix, {self.n} x {self.n}", tell), self.n)
+        answer = self.release(query, mu, ledger, f"item-item matrix, {self.n} x {self.n}", tell)
+        return FormedMatrix.of(answer, np.arange(self.n) if order is None else order)
 
     def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         """The mean of the clipped rows, and their number (declared, public, or noisy)."""
@@ -233,14 +244,22 @@ class Curator(Source):
         return released(query, self.data, self.noise, entry.sigma, charged(ledger, entry), tell, **self._options)
 
     def item_matrix(
-        self, mu: float, ledger: Account, *, storage: str, max_bytes: int, progress: Telling | None = None
+        self,
+        mu: float,
+        ledger: Account,
+        *,
+        storage: str,
+        max_bytes: int,
+        order: NDArray[np.int64] | None = None,
+        progress: Telling | None = None,
     ) -> ReleasedMatrix:
         if not self.products:
-            return super().item_matrix(mu, ledger, storage=storage, max_bytes=max_bytes, progress=progress)
+            return super().item_matrix(mu, ledger, storage=storage, max_bytes=max_bytes, order=order, progress=progress)
         stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
-        tell = None if progress is None else lambda part: progress("noise", part)
+        tell = None if progress is None else lambda part: progress("item-item matrix", part)
+        order = np.arange(self.n) if order is None else order
         matrix: ReleasedMatrix = self.release(
-            ItemProducts(self.unit, self.n, stored, tell), mu, ledger, f"item-item matrix, {self.n} x {self.n}"
+            ItemProducts(self.unit, self.n, stored, order, tell), mu, ledger, f"item-item matrix, {self.n} x {self.n}"
         )
         return matrix
 

@@ -74,8 +74,8 @@ _OPTIONS: list[Callable[[Any], Any]] = [
     click.option(
         "--max-bytes",
         type=click.IntRange(1),
-        help="Dense release: keep only as many items as fit a matrix of this size; about 3 times as much memory is "
-        "needed.  [default: 2 GiB]",
+        help="Dense release: keep only as many items as have a matrix of this size, 8 bytes per entry.  "
+        "[default: 2 GiB]",
     ),
     click.option(
         "--users",
