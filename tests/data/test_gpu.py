@@ -59,8 +59,8 @@ def test_the_order_of_x_in_memory_does_not_change_the_bits(ratings, rng):
     assert np.array_equal(Product(unit, GpuIterate(tensor, 20)).evaluate(rows), expected)
 
 
-@pytest.mark.parametrize(("narrow_sums", "narrow_shares"), [(True, True), (True, False), (False, False)])
-def test_widths_do_not_change_the_bits(ratings, rng, narrow_sums, narrow_shares):
+@pytest.mark.parametrize(("narrow_sums", "narrow_parts"), [(True, True), (True, False), (False, False)])
+def test_widths_do_not_change_the_bits(ratings, rng, narrow_sums, narrow_parts):
     unit, part = Interaction(6), ratings[:60]
     X = Iterate(np.linalg.qr(rng.standard_normal((80, 3)))[0])
     query = Product(unit, X)
@@ -68,7 +68,7 @@ def test_widths_do_not_change_the_bits(ratings, rng, narrow_sums, narrow_shares)
     table = rows.here(unit.table(X))
     found = kernels.gram_product(
         rows.blocks, table, rows.here(X.integers), query.rounding.shift,
-        narrow_sums=narrow_sums, narrow_shares=narrow_shares,
+        narrow_sums=narrow_sums, narrow_parts=narrow_parts,
     )  # fmt: skip
     assert np.array_equal(found.cpu().numpy(), query.evaluate(part))
 
@@ -131,7 +131,7 @@ def test_every_way_through_the_loop(ratings, start, oversampling, momentum):
     result = power_method(GpuRows(ratings), 3, **options, options=PowerOptions(3, oversampling, start, momentum))
     assert result.private
     np.testing.assert_allclose(result.components.T @ result.components, np.eye(3), atol=1e-9)
-    exact = power_method(ratings, 3, **{**options, "iterations": 8}, options=PowerOptions(oversampling=12))
+    exact = power_method(ratings, 3, **options, options=PowerOptions(iterations=8, oversampling=12))
     # The three tastes of the data: what is left of the exact basis in the one that was found.
     assert np.linalg.norm(exact.components.T @ result.components) ** 2 > 2.8
 
@@ -264,6 +264,15 @@ def test_a_product_that_fails_costs_nothing(ratings, monkeypatch):
     with pytest.raises(RuntimeError, match="out of memory"):
         source.answer(Iterate(np.eye(80, 2)), 0.8, ledger, "product")
     assert not ledger.entries
+
+
+def test_noise_that_was_begun_is_paid_for(ratings, monkeypatch):
+    """Whoever interrupts the noise may have seen the sum: the charge stays."""
+    source, ledger = as_source(GpuRows(ratings), Interaction(6), None, None), Ledger(BUDGET)
+    monkeypatch.setattr(Bits, "add", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        source.answer(Iterate(np.eye(80, 2)), 0.8, ledger, "product")
+    assert ledger.mu == pytest.approx(0.8)
 
 
 def test_real_rows_are_refused(ratings):

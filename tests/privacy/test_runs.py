@@ -1,5 +1,6 @@
 """One call is one run: it reserves what it will spend and lists its own releases; a refused charge leaves no sum."""
 
+import inspect
 import math
 import threading
 
@@ -66,6 +67,19 @@ def test_a_reservation_counts_in_full_until_its_run_is_over(ledger):
     assert not reservations(ledger.history)
 
 
+def test_a_reservation_fixes_the_relation_before_the_first_release(ledger):
+    """A run about another relation is refused at its start, and not halfway, when the first has released something."""
+    other = Release("other", "user/add-remove", 1.0, 100 / BUDGET.mu)
+    with ledger.reserve(RELATION, BUDGET.mu / 2) as account:
+        with pytest.raises(ValueError, match="its own ledger"):
+            ledger.reserve(other.protects, BUDGET.mu / 100)
+        with pytest.raises(ValueError, match="its own ledger"):
+            ledger.charge(other)
+        account.charge(part(0.1))
+    assert ledger.protects == RELATION
+    assert len(ledger.entries) == 1
+
+
 def test_what_a_run_did_not_spend_is_free_again_also_when_it_fails(ledger):
     def fails():
         with ledger.reserve(RELATION, BUDGET.mu) as account:
@@ -130,6 +144,16 @@ def test_a_run_that_does_not_fit_writes_nothing(ledger, ratings, call):
     with pytest.raises(BudgetExceededError):
         CALLS[call](ratings, ledger=ledger)
     assert ledger.history == before
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_without_a_ledger_has_one_that_holds_its_budget_and_no_more(ratings, call):
+    """Whatever a method may reckon wrongly: what goes beyond the caller's budget is refused."""
+    ledger = CALLS[call](ratings).ledger
+    assert ledger.budget == HALF
+    assert ledger.mu == pytest.approx(HALF.mu)
+    with pytest.raises(BudgetExceededError):
+        ledger.charge(Release("one more", ledger.protects, 1.0, 100 / HALF.mu))
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -312,6 +336,29 @@ def test_no_frame_of_a_party_that_refuses_holds_its_sum(ratings, make):
     exact = query.evaluate(parties[0]._data)
     with pytest.raises(BudgetExceededError) as caught:
         parties[0].answer(question.encode(), source.setup)
+    for frame in _frames(caught.value):
+        if "test_runs" not in frame.f_code.co_filename:
+            assert not any(_holds(value, exact, {id(exact)}) for value in frame.f_locals.values()), frame
+
+
+@pytest.mark.parametrize("kind", ["product", "matrix"])
+def test_no_frame_of_a_sum_that_was_interrupted_holds_it(ratings, kind):
+    """The charge is taken back, so what was computed so far must not be left in the traceback."""
+    query, ledger = QUERIES[kind](Interaction(5), ratings.shape[1]), Ledger(BUDGET)
+    source, computed = Curator(ratings, query.unit), []
+    exact = query.evaluate(source.data)
+
+    def stop(fraction):
+        if fraction == 1:
+            for one in inspect.stack(0):
+                if one.filename.endswith("operators.py"):  # it is there now, so it could be found below
+                    computed.append(any(_holds(value, exact, {id(exact)}) for value in one.frame.f_locals.values()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        source.release(query, 0.1, ledger, "it", stop)
+    assert any(computed)
+    assert ledger.mu == 0
     for frame in _frames(caught.value):
         if "test_runs" not in frame.f_code.co_filename:
             assert not any(_holds(value, exact, {id(exact)}) for value in frame.f_locals.values()), frame

@@ -122,6 +122,27 @@ def test_every_change_of_every_query_is_within_its_sensitivity(unit, shares):
             assert largest >= 0.6 * query.sensitivity, type(query).__name__
 
 
+@pytest.mark.parametrize("shares", [1, 1000, 1 << 24])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_every_change_of_sums_of_rows_is_within_its_sensitivity(rng, neighbours, shares):
+    """As above for real rows: with many shares the lemma's term is as large as the change, and counts in full."""
+    unit, X = BoundedRows(2.0, neighbours=neighbours), Iterate(rng.normal(size=(N, 3)))
+    top = np.linalg.svd(X.values)[0][:, :1].T * 2.0  # the row that X makes longest
+    rows = [top, np.full((1, N), 2 / math.sqrt(N)), *rng.normal(size=(20, 1, N))]
+    counted = [True, False] if neighbours == "add-remove" else [False]
+    asked = [RowSum(unit, N, count, noise_shares=shares) for count in counted]
+    for query in (*asked, Product(unit, X, SHARE_LOSS, noise_shares=shares)):
+        largest, nobody = 0.0, np.zeros(query.shape, dtype=np.int64)
+        for row in rows:
+            replaced = [query.evaluate(other) for other in (*rows, -row)]
+            for other in replaced if neighbours == "replace" else [nobody]:
+                change = query.evaluate(row) - other
+                square = (change.astype(float) ** 2).sum() + share_term(1.0, shares) ** 2 * (change != 0).sum()
+                largest = max(largest, math.sqrt(square))
+        assert largest <= query.sensitivity
+        assert largest >= (0.6 if neighbours == "replace" else 0.98) * query.sensitivity
+
+
 @pytest.mark.parametrize("shares", [2, 50, 1000])
 def test_rounding_and_shares_cost_at_most_one_percent(shares):
     n = 60

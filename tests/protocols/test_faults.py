@@ -1269,9 +1269,11 @@ def test_charge_is_made_once_with_each_answer_whoever_helps_to_open(stage, to_se
     assert not any(holder.withdrawn for holder in holders_of(run))
 
 
+@pytest.mark.parametrize("to_server", [False, True], ids=["to the party", "to the server"])
 @pytest.mark.parametrize("stage", ["masked", "confirm"])
-def test_round_that_is_aborted_is_taken_back_if_nobody_had_heard_of_survivors(stage):
-    run = network(5, 1, 1, 2, {(0, stage, party, True) for party in (1, 4)})
+def test_round_that_is_aborted_is_taken_back_if_nobody_had_heard_of_survivors(stage, to_server):
+    """Once anybody had, also those who had not stay charged: the others might open it without them."""
+    run = network(5, 1, 1, 2, {(0, stage, party, to_server) for party in (1, 4)})
     before_opening = []
     for _ in range(2):
         with pytest.raises(AbortedError):

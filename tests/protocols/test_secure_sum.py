@@ -176,6 +176,24 @@ def test_an_answer_that_did_not_leave_is_not_charged(ratings):
     assert source.opened[0].survivors == 4
 
 
+def test_an_answer_that_could_not_be_computed_is_not_charged(ratings, monkeypatch):
+    """Party 1 has no memory left for its sum: it drops out, and its ledger shows the charge taken back."""
+    source = SecureSum.split(ratings, UNIT, 5, drop_tolerance=1)
+    source.network.start()
+    poor, over = source.network.clients[1].holder, Popularity.over
+
+    def fails(query, rows, *rest, **options):
+        if rows is poor._data:
+            raise MemoryError
+        return over(query, rows, *rest, **options)
+
+    monkeypatch.setattr(Popularity, "over", fails)
+    source.popularity(0.5, Ledger(BUDGET))
+    assert [len(client.holder.ledger.entries) for client in source.network.clients] == [1, 0, 1, 1, 1]
+    assert [entry.kind for entry in poor.ledger.history] == ["release", "cancel"]
+    assert source.opened[0].survivors == 4
+
+
 def test_an_opened_answer_is_not_taken_back_when_a_later_round_is_given_up(ratings):
     """Party 2 answers round 1 and hears no more; the others open it. Then round 2 fails for want of parties."""
     seen = {"masked": 0, "confirm": 0}

@@ -9,7 +9,9 @@ from scipy.stats import ks_2samp, norm
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, PowerOptions, SecureSum, power_method
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.noise import SecureNoise
+from dpspectral.protocols.local_noise import LocalNoise
 from dpspectral.protocols.simulated import SimulatedSum, sum_of_shares
+from dpspectral.release.source import Curator
 
 BUDGET = Budget(5, 1e-6)
 
@@ -38,16 +40,22 @@ def test_the_law_of_many_shares_is_that_of_one_wider_share(parties, deviation):
     assert 0.5 * np.abs(total - without).sum() > 10 * distance
 
 
+class Asked(NotPrivate):
+    """Seeded noise that remembers the deviations it was asked for."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.sigmas = []
+
+    def rounded_gaussian(self, sigma, shape):
+        self.sigmas.append(sigma)
+        return super().rounded_gaussian(sigma, shape)
+
+
 def test_the_wider_share_has_the_variance_of_all_and_of_their_rounding():
-    asked = []
-
-    class Asked(NotPrivate):
-        def rounded_gaussian(self, sigma, shape):
-            asked.append(sigma)
-            return super().rounded_gaussian(sigma, shape)
-
-    sum_of_shares(Asked(0), 40.0, 25, 3)
-    assert asked == [pytest.approx(math.sqrt(25 * 40.0**2 + 24 / 12), rel=1e-12)]
+    noise = Asked()
+    sum_of_shares(noise, 40.0, 25, 3)
+    assert noise.sigmas == [pytest.approx(math.sqrt(25 * 40.0**2 + 24 / 12), rel=1e-12)]
 
 
 def test_shares_are_drawn_one_by_one_where_the_shortcut_is_not_exact_enough():
@@ -62,6 +70,24 @@ def test_shares_are_drawn_one_by_one_where_the_shortcut_is_not_exact_enough():
         noise = Counting(0)
         sum_of_shares(noise, deviation, parties, 3)
         assert noise.calls == calls
+
+
+def test_every_share_that_is_drawn_one_by_one_has_its_whole_deviation():
+    noise = Asked()
+    sum_of_shares(noise, 1.5, 7, 3)
+    assert noise.sigmas == [1.5] * 7
+
+
+def test_holders_each_for_itself_add_all_the_noise_each(ratings):
+    """Local noise: what one holder adds is as much as a curator would, so the sum holds the variance of all."""
+    unit, ledger = Interaction(8), Ledger(BUDGET)
+    source = SimulatedSum(ratings, unit, setup=LocalNoise(7))
+    source.noise = noise = Asked()
+    answer = source.answer(Iterate(np.eye(80, 4)), 0.5, ledger, "product")
+    (entry,) = ledger.entries
+    assert entry.sigma == Curator(ratings, unit).answer(Iterate(np.eye(80, 4)), 0.5, Ledger(BUDGET), "product").sigma
+    assert answer.sigma == pytest.approx(entry.sigma * math.sqrt(7))
+    assert noise.sigmas == [pytest.approx(math.sqrt(7 * entry.sigma**2 + 6 / 12), rel=1e-12)]
 
 
 @pytest.mark.statistical

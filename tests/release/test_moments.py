@@ -36,6 +36,16 @@ def test_declared_number_is_used_and_only_the_sum_is_paid_for(rng):
     assert ledger.entries[0].sensitivity * ledger.entries[0].step == pytest.approx(2.0, rel=1e-9)
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_rows_of_a_mean_are_clipped_to_both_norms(form):
+    data = np.vstack([np.full((1, 16), 0.25), np.eye(16)[:1]])  # ‖x‖₂ = 1, and ‖x‖₁ = 4 and 1
+    mean, count = Curator(form(data), BoundedRows(1.0, l1=2.0), noise=NotPrivate(0, scale=0)).mean(
+        BUDGET.mu, Ledger(BUDGET), 2
+    )
+    assert count == 2
+    np.testing.assert_allclose(2 * mean, np.full(16, 0.125) + np.eye(16)[0], atol=1e-4)
+
+
 @pytest.mark.statistical
 def test_mean_and_count_carry_the_stated_noise():
     """2,000 releases of one coordinate and of the count; 6 standard errors (2e-9)."""
