@@ -1,5 +1,6 @@
 """The sum and number of rows move by at most what the ledger was told, for every row of a small grid and long ones."""
 
+import math
 from itertools import product as choices
 
 import numpy as np
@@ -10,6 +11,8 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import ROW_BITS, BoundedRows
+from dpspectral.protocols.secure_sum.secure_sum import SecureSum
+from dpspectral.release.queries import RowCount
 from dpspectral.release.source import Curator
 
 ONE = 2**ROW_BITS
@@ -81,3 +84,20 @@ def test_switched_off_noise_is_not_private():
     ledger = Ledger(Budget(epsilon=5.0, delta=1e-6))
     Curator(BASE, BoundedRows(1.0), noise=NotPrivate(0, scale=0)).mean(0.5, ledger)
     assert not ledger.private
+
+
+def test_a_number_of_rows_with_noise_in_shares_has_a_finer_grid_and_the_share_term():
+    """One row moves the count by one table step, in real units still by 1; what h shares leave over is bounded."""
+    for shares in (2, 10, 200):
+        query = RowCount(BoundedRows(1.0), noise_shares=shares)
+        step = int(query.rounding.table[0])
+        assert query.evaluate(np.ones((17, 2)))[0] * query.scale == 17
+        assert query.sensitivity >= math.hypot(step, shares / 2)
+        assert query.sensitivity * query.scale <= 1.01 * (1 + 1e-9)
+    assert (RowCount(BoundedRows(1.0)).sensitivity, RowCount(BoundedRows(1.0)).scale) == (1.0, 1.0)
+
+
+def test_parties_say_that_they_do_not_count_rows():
+    source = SecureSum.split(np.ones((9, 2)), BoundedRows(1.0), 3, max_users=20)
+    with pytest.raises(ValueError, match="declare their number"):
+        source.row_count(0.5, Ledger(Budget(1, 1e-6)))

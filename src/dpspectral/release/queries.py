@@ -273,15 +273,21 @@ class RowCount(Query):
     def shape(self) -> tuple[int, ...]:
         return (1,)
 
-    @property
-    def rounding(self) -> Rounding:
-        return Rounding(0, 1.0, 1.0)
+    @cached_property
+    def rounding(self) -> TableRounding:
+        one = np.ones(1, dtype=np.int64)
+        return (
+            TableRounding(one, 1.0, 1.0)
+            if self.noise_shares == 1
+            else finer_tally(one, 1.0, 1.0, 1.0, self.noise_shares)
+        )
 
     def largest(self, users: int) -> float:
-        return float(users)
+        return float(users * self.rounding.table[0])
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        return np.array([rows.shape[0]], dtype=np.int64)
+        count: Ints = rows.shape[0] * self.rounding.table
+        return count
 
 
 class ItemMatrix(_ByDegree):

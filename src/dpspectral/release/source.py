@@ -115,14 +115,8 @@ class Source(ABC):
 
     def row_count(self, mu: float, ledger: Account) -> int:
         """How many rows there are, with noise; at least 1."""
-        return max(
-            1,
-            int(
-                self.release(
-                    RowCount(self.unit, noise_shares=self.noise_shares), mu, ledger, "number of rows"
-                ).integers[0]
-            ),
-        )
+        query = RowCount(self.unit, noise_shares=self.noise_shares)
+        return max(1, round(float(self.release(query, mu, ledger, "number of rows").values[0])))
 
     def item_matrix(
         self,

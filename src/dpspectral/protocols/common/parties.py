@@ -92,6 +92,11 @@ class Parties(Source):
         self._most = min(self._most, count + math.ceil(_MARGIN * self.opened[-1].noise_std) + 1)
         return count
 
+    def row_count(self, mu: float, ledger: Account) -> int:
+        raise ValueError(
+            "parties do not count rows: declare their number, or count the users who have an item, count()"
+        )
+
     def without_rows(self) -> Source:
         if not self._declared:
             raise ValueError("where the number of users is private, declare how many there are at most: max_users=...")
