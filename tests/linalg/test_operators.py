@@ -185,7 +185,7 @@ def test_interrupt_stops_between_blocks(ratings, monkeypatch):
         time.sleep(0.01)  # 12,000 blocks would take a minute; the hook is called within a tenth of a second
         return original(start, stop)
 
-    monkeypatch.setattr(operator, "_pattern", counted)
+    monkeypatch.setattr(operator, "pattern", counted)
 
     def stop(fraction):
         raise KeyboardInterrupt
