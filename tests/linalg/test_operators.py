@@ -178,7 +178,7 @@ def test_interrupt_stops_between_blocks(ratings, monkeypatch):
     big = sp.vstack([ratings] * 2000).tocsr()
     before, started = threading.active_count(), []
     operator = BinaryGram(big, weight_table(80, 1, "plain", 40), block_rows=50)
-    original = operator._pattern
+    original = operator.pattern
 
     def counted(start, stop):
         started.append(start)
