@@ -165,7 +165,7 @@ def test_large_catalogue_without_choice_of_items_iterates(R):
         ({"catalogue": "all"}, "catalogue"),
         ({"catalogue": 0.05}, "catalogue"),
         ({"method": "dense", "power": PowerOptions(iterations=3)}, "does not iterate"),
-        ({"power": {"iterations": 3}}, "PowerOptions"),
+        ({"power": {"iterations": 3}}, "power must be PowerOptions"),
         ({"unit": BoundedRows(1.0), "method": "dense"}, "dense"),
         ({"unit": "user"}, "unit"),
         ({"budget": 1.0}, "budget"),

@@ -588,6 +588,8 @@ def test_private_release_differs_between_runs_and_says_so(ratings):
         ({"max_bytes": 1000, "storage": "stored"}, "max_bytes"),
         ({"max_bytes": 0}, "max_bytes"),
         ({"storage": "disk"}, "storage"),
+        ({"users": "private"}, "users must be a whole number"),
+        ({"catalogue": "auto"}, "catalogue must be None or PrivateCatalogue"),
         ({"noise": 3}, "NotPrivate"),
         ({"ledger": 3}, "ledger"),
         ({"random_state": -1}, "random_state"),

@@ -501,6 +501,7 @@ def test_bad_data_is_named_before_any_release(ratings, unit, change, message):
         ({"unit": "user"}, "unit must be one of"),
         ({"budget": 1.0}, "budget must be a Budget"),
         ({"users": 0}, "users"),
+        ({"users": "private"}, "users must be a whole number"),
         ({"random_state": -1}, "random_state"),
         ({"extra_bits": 99}, "extra_bits"),
         ({"threads": 0}, "threads"),

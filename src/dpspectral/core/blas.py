@@ -36,5 +36,5 @@ def one_thread() -> AbstractContextManager[Any]:
 
 def one_per_core(function: Callable[[Input], Output], inputs: Iterable[Input]) -> list[Output]:
     """Many independent tasks, each on one core."""
-    with _controller().limit(limits=1, user_api="blas"):
+    with one_thread():
         return in_threads(function, inputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
 from typing import Any, NamedTuple, Self
@@ -20,9 +19,9 @@ from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, Ledger, Run
 from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
-from dpspectral.release.source import Curator, Source, restarted
+from dpspectral.release.source import Curator, Source, Telling, restarted
 
-Progress = Callable[[str, float], None]  # what is being done, finished fraction of it
+Progress = Telling
 Seed = int | np.random.Generator
 
 
@@ -48,7 +47,7 @@ class Call:
         budget: Budget,
         catalogue: PrivateCatalogue | str | None = None,
         ledger: Account | None = None,
-        users: int | str | None = None,
+        users: int | None = None,
         random_state: Seed | None = None,
         noise: NotPrivate | None = None,
         threads: int | None = None,
@@ -58,10 +57,7 @@ class Call:
             raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
         if ledger is not None and not isinstance(ledger, (Ledger, Run)):
             raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
-        if isinstance(users, str):
-            checks.choice("users", users, ("private",))
-        else:
-            checks.optional_integer("users", users, low=1)
+        checks.optional_integer("users", users, low=1)
         rank = checks.integer("rank", rank, low=1)
         checks.seed("random_state", random_state)
         checks.optional_integer("threads", threads, low=1, high=1024)
@@ -76,17 +72,12 @@ class Call:
         self.source: Source = as_source(data, unit, noise, threads, floor_open=open_floor)
         self.rank = checks.integer("rank", rank, low=1, high=self.source.n)
         self.ledger, self.budget, self.catalogue = ledger, budget, chosen
+        self.users = users  # declared, or counted
         self.declared_users: int | str | None = users
-        self.users, self.users_counted = None if isinstance(users, str) else users, None
-        self.random_state, self.progress = random_state, progress
-        if isinstance(users, str):
-            self.source = self.source.without_rows()
-        if self.users is not None:
-            warn_large_delta(budget, self.users, stacklevel=4)
-        self.mu = budget.mu
-
-    users: int | None  # declared, or counted
-    users_counted: int | None
+        self.users_counted: int | None = None
+        self.random_state, self.progress, self.mu = random_state, progress, budget.mu
+        if users is not None:
+            warn_large_delta(budget, users, stacklevel=4)
 
     def reserve(self) -> AbstractContextManager[Run]:
         """All that the call may spend: the whole of it fits, or nothing is released."""
@@ -165,7 +156,7 @@ def as_source(
         return _curator(data)(data, unit, noise=restarted(noise), threads=threads)
     if noise is not None:
         raise ValueError("noise belongs to the source: pass it where the source is made")
-    if unit is not data.unit and unit != data.unit:
+    if unit != data.unit:
         raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
     return data
 

@@ -93,17 +93,18 @@ def decompose(
     ((200, 8), True, 2.0)
     """
     checks.choice("method", method, ("auto", "dense", "power"))
-    max_bytes = checks.integer("max_bytes", max_bytes, low=1)
+    checks.integer("max_bytes", max_bytes, low=1)
     if power is not None:
-        check_options(power)
-    if not isinstance(unit, Unit):
-        raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
+        check_options("power", power)
+    if isinstance(users, str):
+        checks.choice("users", users, ("private",))
     call = Call(
-        data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
-        random_state=random_state, noise=noise, threads=threads, progress=progress,
+        data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger,
+        users=None if isinstance(users, str) else users, random_state=random_state, noise=noise, threads=threads,
+        progress=progress,
     )  # fmt: skip
     words = []
-    if users is None and isinstance(call.source, Curator) and call.source.users_private:
+    if isinstance(users, str) or (users is None and isinstance(call.source, Curator) and call.source.users_private):
         call = call.with_private_users()
     if method == "auto":
         method, why = _method(call, power is not None, max_bytes)

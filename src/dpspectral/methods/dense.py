@@ -93,6 +93,10 @@ def dense_release(
     """
     if not isinstance(unit, PatternUnit):
         raise TypeError(f"unit must be Interaction(...) or User(...), got {unit!r}")
+    if isinstance(catalogue, str):  # "auto" is for those who choose
+        raise TypeError(f"catalogue must be None or PrivateCatalogue(...), got {catalogue!r}")
+    checks.choice("storage", storage, ("auto", "stored", "lazy"))
+    checks.integer("max_bytes", max_bytes, low=1)
     call = Call(
         data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
         random_state=random_state, noise=noise, threads=threads, progress=progress,
@@ -108,9 +112,6 @@ def check_matrix_fits(call: Call, storage: str = "auto", max_bytes: int = MAX_BY
 
     How many will be kept is known only after the first release.
     """
-    checks.integer("max_bytes", max_bytes, low=1)
-    if storage not in ("auto", "stored", "lazy"):
-        raise ValueError(f"storage must be one of 'auto', 'stored', 'lazy', got {storage!r}")
     source, catalogue, mu = call.source, call.catalogue, call.mu
     asked = source.n if catalogue is None else catalogue.items or 0
     formed = storage == "stored" or not source.products

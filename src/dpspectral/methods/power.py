@@ -155,7 +155,7 @@ def power_method(
     >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3)
     ((60, 4), True, 1.0)
     """
-    check_options(options)
+    check_options("options", options)
     call = Call(
         data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
         random_state=random_state, noise=noise, threads=threads, progress=progress,
@@ -174,12 +174,13 @@ def all_columns(call: Call, options: PowerOptions) -> bool:
     (An open floor needs a catalogue in any case.)
     """
     unit, n = call.source.unit, call.source.n
-    return getattr(unit, "floor", 1) is not None and options.shape(unit, n, call.rank)[0] == n
+    open_floor = isinstance(unit, PatternUnit) and unit.floor is None
+    return not open_floor and options.shape(unit, n, call.rank)[0] == n
 
 
-def check_options(options: Any) -> None:
+def check_options(name: str, options: Any) -> None:
     if not isinstance(options, PowerOptions):
-        raise TypeError(f"options must be PowerOptions(iterations=..., ...), got {options!r}")
+        raise TypeError(f"{name} must be PowerOptions(iterations=..., ...), got {options!r}")
 
 
 def check_columns_fit(call: Call, options: PowerOptions) -> None:

@@ -40,25 +40,13 @@ from dpspectral.privacy.ledger_file import LedgerFile, anchor_of
 from dpspectral.privacy.ledger_lock import LedgerFileError
 from dpspectral.privacy.statement import Statement
 
-__all__ = ["Account", "BudgetExceededError", "Ledger", "Release", "Run", "Statement", "opened"]
+__all__ = ["Account", "BudgetExceededError", "Ledger", "Release", "Run", "Statement"]
 
 
 def _checked(budget: Any) -> Budget:
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
     return budget
-
-
-def opened(budget: Budget, ledger: Account | None) -> Account:
-    """What a call is charged to: the caller's ledger (or run), or a run with a ledger that holds just its budget."""
-    return Run(Ledger(budget)) if ledger is None else ledger
-
-
-def check_account(budget: Any, ledger: Any) -> None:
-    """Refuse what is neither a budget, nor a ledger, a run or none."""
-    _checked(budget)
-    if ledger is not None and not isinstance(ledger, (Ledger, Run)):
-        raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
 
 
 class _Store(Protocol):

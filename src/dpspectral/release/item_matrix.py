@@ -125,7 +125,7 @@ class ItemProducts(ItemMatrix):
 
     stored: bool
     order: NDArray[np.int64]
-    progress: Progress | None = None
+    progress: Progress = silent
 
     def entry(self, what: str, mu: float, private: bool = True) -> Release:
         entry = super().entry(what, mu, private)
@@ -187,9 +187,7 @@ class SymmetricNoise:
             block[np.arange(height), np.arange(height)] = self._noise.piece(self.sigma, (height,), 2 * number + 1)
         return block
 
-    def plus(
-        self, exact: PairCounts, place: NDArray[np.int64], progress: Progress | None = None
-    ) -> NDArray[np.float32]:
+    def plus(self, exact: PairCounts, place: NDArray[np.int64], progress: Progress = silent) -> NDArray[np.float32]:
         """A + N, added up in 64-bit integers and then rounded, with item i at place[i]: a band of rows at a time."""
         matrix = np.empty((self.n, self.n), dtype=np.float32)
         for i, rows in enumerate(self._slices):
@@ -200,8 +198,7 @@ class SymmetricNoise:
             rounded = band[:, rows.start :].astype(np.float32)
             matrix[np.ix_(place[rows], place[rows.start :])] = rounded
             matrix[np.ix_(place[rows.stop :], place[rows])] = rounded[:, rows.stop - rows.start :].T
-            if progress is not None:
-                progress(1 - (1 - rows.stop / self.n) ** 2)
+            progress(1 - (1 - rows.stop / self.n) ** 2)
         return matrix
 
     def _band(self, i: int) -> Ints:

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,10 +132,16 @@ class Source(ABC):
 
         `storage` and `max_bytes` as in `dense_release`, where there is a choice.
         """
-        query = ItemMatrix(self.unit, self.n, noise_shares=self.noise_shares)
-        tell = silent if progress is None else lambda part: progress("sum", part)
-        answer = self.release(query, mu, ledger, f"item-item matrix, {self.n} x {self.n}", tell)
-        return FormedMatrix.of(answer, np.arange(self.n) if order is None else order)
+        order = np.arange(self.n) if order is None else order
+        what = f"item-item matrix, {self.n} x {self.n}"
+        doing = "item-item matrix" if self.products else "sum"
+        tell = silent if progress is None else lambda part: progress(doing, part)
+        if not self.products:
+            query = ItemMatrix(self.unit, self.n, noise_shares=self.noise_shares)
+            return FormedMatrix.of(self.release(query, mu, ledger, what, tell), order)
+        stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
+        query = ItemProducts(self.unit, self.n, stored, order, tell)
+        return cast(ReleasedMatrix, self.release(query, mu, ledger, what))
 
     def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         """The mean of the clipped rows, and their number (declared, public, or noisy)."""
@@ -236,26 +242,6 @@ class Curator(Source):
         tell = in_twentieths(progress)
         entry = query.entry(what, mu, self.noise.private)
         return released(query, self.data, self.noise, entry.sigma, charged(ledger, entry), tell, **self._options)
-
-    def item_matrix(
-        self,
-        mu: float,
-        ledger: Account,
-        *,
-        storage: str,
-        max_bytes: int,
-        order: NDArray[np.int64] | None = None,
-        progress: Telling | None = None,
-    ) -> ReleasedMatrix:
-        if not self.products:
-            return super().item_matrix(mu, ledger, storage=storage, max_bytes=max_bytes, order=order, progress=progress)
-        stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
-        tell = None if progress is None else lambda part: progress("item-item matrix", part)
-        order = np.arange(self.n) if order is None else order
-        matrix: ReleasedMatrix = self.release(
-            ItemProducts(self.unit, self.n, stored, order, tell), mu, ledger, f"item-item matrix, {self.n} x {self.n}"
-        )
-        return matrix
 
     def restricted(self, columns: NDArray[np.int64]) -> Curator:
         part = copy.copy(self)

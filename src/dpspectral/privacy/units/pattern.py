@@ -152,13 +152,13 @@ class PatternUnit(Unit):
         return np.concatenate([[0.0], weight(np.arange(1, n + 1), self.known_floor, self.weighting)])
 
     def displacement(self, X: Iterate) -> Displacement:
-        _ = X.largest_row, X.pattern_bounds  # the norms that all bounds are made of
-        bits = self.table_bits(X)
-        return Displacement(self._bounds(X, self.table(X).astype(np.float64) * 2.0**-bits), bits + X.bits)
+        B, bits = X.pattern_bounds, self.table_bits(X)
+        w = self.table(X).astype(np.float64) * 2.0**-bits
+        return Displacement(self._bounds(X, B, w), bits + X.bits)
 
     @abstractmethod
-    def _bounds(self, X: Iterate, w: NDArray[np.float64]) -> list[Cases]:
-        """How far A·X moves with these weights of users with 0..n items."""
+    def _bounds(self, X: Iterate, B: NDArray[np.float64], w: NDArray[np.float64]) -> list[Cases]:
+        """How far A·X moves with `pattern_bounds` B and these weights of users with 0..n items."""
 
 
 @dataclass(frozen=True)
@@ -202,10 +202,10 @@ class Interaction(PatternUnit):
         floor = "chosen from released figures" if self.floor is None else self.floor
         return f"one interaction (user-item pair) {change}; a user with d items has weight {weight}, f = {floor}"
 
-    def _bounds(self, X: Iterate, w: NDArray[np.float64]) -> list[Cases]:
+    def _bounds(self, X: Iterate, B: NDArray[np.float64], w: NDArray[np.float64]) -> list[Cases]:
         n, p = X.shape
         d = np.arange(1, n + 1, dtype=np.float64)
-        B, h = X.pattern_bounds, X.largest_row**2
+        h = X.row_norms[0] ** 2  # of the longest row
         # When one interaction goes, d − 1 rows are rounded twice and one once.
         removed = Cases(_removals(w, B, h), np.sqrt((d - 0.75) * p), d * p)
         if self.neighbours is Neighbours.ADD_REMOVE:
@@ -274,11 +274,11 @@ class User(PatternUnit):
         change = "added or removed" if self.neighbours is Neighbours.ADD_REMOVE else "replaced by another"
         return f"one whole user {change}; a user with d items has weight 1/max(d, f), f = {self.floor}"
 
-    def _bounds(self, X: Iterate, w: NDArray[np.float64]) -> list[Cases]:
+    def _bounds(self, X: Iterate, B: NDArray[np.float64], w: NDArray[np.float64]) -> list[Cases]:
         n, p = X.shape
         d = np.arange(1, n + 1, dtype=np.float64)
         w = w[1:]
-        each = w * np.sqrt(d * X.pattern_bounds[1:])
+        each = w * np.sqrt(d * B[1:])
         if self.neighbours is Neighbours.ADD_REMOVE:
             return [Cases(each, np.sqrt(d * p) / 2, d * p)]
         # Two users of different degree: each of the two bounds takes its own worst rounding.
