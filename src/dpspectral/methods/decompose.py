@@ -7,6 +7,7 @@ from the private catalogue's releases. No choice looks at the data itself, and e
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 from dpspectral.core import checks
@@ -116,7 +117,8 @@ def decompose(
     if method == "dense" and not isinstance(unit, PatternUnit):
         raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')
     if method == "dense" and power is not None:
-        raise ValueError('power=PowerOptions(...) is for method="power" only; the dense release does not iterate')
+        names = [name for name, value in asdict(power).items() if value != getattr(DEFAULT, name)]
+        raise ValueError(f'{", ".join(names) or "power"}: for method="power" only; the dense release does not iterate')
     if method == "dense":
         check_matrix_fits(call, max_bytes=max_bytes)
     else:
