@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # A worker per core: more threads only get in each other's way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo check test test-all lint docs bench clean
+.PHONY: demo check test test-all test-versions package lint docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dpspectral demo --out demo-report
@@ -46,8 +46,17 @@ bench: $(VENV)-bench/.installed  # about half an hour; peers live in environment
 	$(VENV)-bench/bin/python benchmarks/private_pca.py --peers $(VENV)-bench-private/bin/python
 	$(VENV)-bench/bin/python benchmarks/growth.py
 
+package: $(VENV)-package/.installed  # wheel and sdist in dist/, checked, and tried in an empty environment; dist/sbom.json
+	rm -rf dist
+	$(VENV)-package/bin/python -m build --outdir dist .
+	$(VENV)-package/bin/twine check --strict dist/*
+	$(VENV)-package/bin/python tests/deployment/wheel.py dist
+
+test-versions:  # every Python that is here, with the newest and (3.11) the lowest versions of what we depend on
+	$(PYTHON) tests/deployment/versions.py
+
 clean:
-	rm -rf $(VENV) $(VENV)-bench $(VENV)-bench-private demo-report site
+	rm -rf $(VENV) $(VENV)-* demo-report site dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -71,4 +80,9 @@ $(VENV)-bench/.installed: pyproject.toml benchmarks/requirements.txt benchmarks/
 	$(VENV)-bench/bin/python -m pip install --quiet --disable-pip-version-check -e . -r benchmarks/requirements.txt
 	$(PYTHON) -m venv $(VENV)-bench-private
 	$(VENV)-bench-private/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-private.txt
+	@touch $@
+
+$(VENV)-package/.installed:
+	$(PYTHON) -m venv $(VENV)-package
+	$(VENV)-package/bin/python -m pip install --quiet --disable-pip-version-check build twine cyclonedx-bom
 	@touch $@

@@ -34,8 +34,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.protocols.secure_sum import memory
-from dpspectral.protocols.secure_sum.setup import Setup, choose_graph
+from dpspectral.deploy.party.local_socket import SocketServer
+from dpspectral.deploy.party.plan import Plan
+from dpspectral.privacy.budget import Budget
+from dpspectral.protocols.common import keys
+from dpspectral.protocols.secure_sum.client import Client as Party
+from dpspectral.protocols.secure_sum.graph import choose_graph
+from dpspectral.protocols.secure_sum.messages import Kind, decode, run_of
+from dpspectral.protocols.secure_sum.setup import Setup
 
 try:
     from flwr.app import Context, Message, MessageType, RecordDict
@@ -50,9 +56,9 @@ try:
     from flwr.simulation import run_simulation
 
     from dpspectral.deploy.flower import client_app as engine
-    from dpspectral.deploy.flower.envelope import NAME, Envelope
+    from dpspectral.deploy.flower.envelope import NAME
     from dpspectral.deploy.flower.flower_network import FlowerNetwork, wait_for_nodes
-    from dpspectral.deploy.flower.run_config import CONFIG, run_settings
+    from dpspectral.deploy.flower.run_config import CONFIG, run_settings, simulated_socket
 except ImportError as error:
     raise SystemExit(f"this benchmark needs Flower with its simulation, written against flwr 1.41: {error}") from None
 
@@ -85,11 +91,11 @@ def own_integers(context: Context) -> Integers:
 class Fixed:
     """A holder that gives the same integers whatever is asked."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, part: int, shape: tuple[int, int]) -> None:
+        self._part, self._shape = part, shape
 
     def answer(self, question: bytes, setup: Setup) -> tuple[Integers, int, object]:
-        return own_integers(self._context).reshape(-1), BITS, None
+        return integers_of(self._part, *self._shape).reshape(-1), BITS, None
 
     def release(self, receipt: object) -> None:
         pass
@@ -98,12 +104,19 @@ class Fixed:
         pass
 
 
-def fixed_holder(asked: Envelope, context: Context, number: int) -> tuple[Fixed, memory.Answered]:
-    folder = Path(str(run_settings({})["folder"])) / f"party-{context.node_config['partition-id']}.rounds"
-    return Fixed(context), memory.Answered(folder)
+class Process:
+    """A party behind its socket, without policy, ledger and markers."""
 
+    def __init__(self, part: int, identity: bytes, members: tuple[bytes, ...], shape: tuple[int, int]) -> None:
+        self._part, self._identity, self._members, self._holder = part, identity, members, Fixed(part, shape)
 
-engine._holder = fixed_holder  # type: ignore[assignment]
+    def receive(self, content: bytes) -> bytes:
+        frame = decode(content, run_of(content))
+        if frame.kind != Kind.BEGIN:
+            return self._client.receive(content)
+        setup = Setup.of_terms(frame.run, frame.body, self._members)
+        self._client = Party(setup, self._part, self._holder, self._identity)
+        return self._client.hello()
 
 
 def ours_mod(message: Message, context: Context, following: Callable[[Message, Context], Message]) -> Message:
@@ -171,7 +184,10 @@ def empty_wave(grid: Grid, nodes: list[int]) -> float:
     return seconds
 
 
-def serve(grid: Grid, context: Context, seconds: RoundTimes, shape: tuple[int, int], parties: int, rounds: int) -> None:
+def serve(
+    grid: Grid, context: Context, seconds: RoundTimes, shape: tuple[int, int], members: list[bytes], rounds: int
+) -> None:
+    parties = len(members)
     tenth = parties // 10
     graph = choose_graph(parties, tenth, tenth)
     exact = sum(integers_of(part, *shape) for part in range(parties))
@@ -179,8 +195,9 @@ def serve(grid: Grid, context: Context, seconds: RoundTimes, shape: tuple[int, i
     seconds.wave = statistics.median([empty_wave(grid, nodes) for _ in range(4)][1:])  # the first is to warm up
     tell(f"an empty wave: {seconds.wave:.2f} s")
     network = FlowerNetwork(
-        grid, nodes, catalogue="", collusion=tenth, drop_tolerance=tenth, rounds=rounds, patience=PATIENCE
-    )
+        grid, nodes, members, catalogue=bytes(32), plan=Plan(Budget(1, 1e-6)), collusion=tenth, drop_tolerance=tenth,
+        rounds=rounds, patience=PATIENCE,
+    )  # fmt: skip
     start = time.perf_counter()
     network.start()
     seconds.setup = time.perf_counter() - start
@@ -229,11 +246,16 @@ def measure(shape: tuple[int, int], parties: int, rounds: int, folder: Path) -> 
     file, seconds = folder / "settings.json", RoundTimes()
     file.write_text(json.dumps({"rows": shape[0], "columns": shape[1], "folder": str(folder)}))
     os.environ[CONFIG] = str(file)  # before ray starts its workers
+    identities = [keys.new_secret() for _ in range(parties)]
+    members = list(map(keys.signing_key, identities))
+    for part, identity in enumerate(identities):
+        process = Process(part, identity, tuple(members), shape)
+        SocketServer(simulated_socket(folder, part), process.receive).background()
     server = ServerApp()
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        serve(grid, context, seconds, shape, parties, rounds)
+        serve(grid, context, seconds, shape, members, rounds)
 
     run_simulation(
         server_app=server,

@@ -69,10 +69,11 @@ def study(name: str, train, test, users, seeds: int) -> None:  # type: ignore[no
                     for seed in range(seeds)
                 ]  # fmt: skip
                 who = "" if isinstance(unit, Interaction) else ", whole users"
-                rows.setdefault(f"{method}{who}, GF-CF", []).append(cell([ranked(m.scores) for m in models]))
-                for model in models:
-                    model.filter = "bspm"
-                rows.setdefault(f"{method}{who}, BSPM", []).append(cell([ranked(m.scores) for m in models]))
+                for kind in ("ease", "gf-cf", "bspm"):
+                    for model in models:
+                        model.filter = kind
+                    label = f"{method}{who}, {kind.upper()}"
+                    rows.setdefault(label, []).append(cell([ranked(m.scores) for m in models]))
                 if method == "dense":
                     popular = cell([ranked(m.popularity_scores) for m in models])
                     rows.setdefault(f"released popularity{who}", []).append(popular)

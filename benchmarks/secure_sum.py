@@ -27,8 +27,9 @@ from importlib.metadata import version
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.protocols.secure_sum.graph import choose_graph
 from dpspectral.protocols.secure_sum.network import MASKED, LocalNetwork
-from dpspectral.protocols.secure_sum.setup import Setup, choose_graph
+from dpspectral.protocols.secure_sum.setup import Setup
 
 try:
     from flwr.common import bytes_to_ndarray, ndarray_to_bytes
@@ -122,7 +123,7 @@ def ours(vectors: Sequence[NDArray[np.int64]], drops: int) -> Round:
     network = LocalNetwork(holders, collusion=COLLUSION, drop_tolerance=DROP_TOLERANCE, rounds=1, tamper=post)
     network.start()
     mark()
-    leaving |= leavers(drops, GRAPH.around(network.setup.seed, 0))
+    leaving |= leavers(drops, network.server.run.around(0))
     opened = network.sum(b"", vectors[0].size, BITS, progress=progress)
     mark()
     for stage, (start, before), (end, after) in zip(STAGES, marks, marks[1:], strict=False):

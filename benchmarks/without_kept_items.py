@@ -46,7 +46,7 @@ def measured(train, test, epsilon: float, seed: int) -> list[float]:  # type: ig
     """Kept items, share of users without one, and four recalls."""
     model = PrivateRecommender(
         RANK, epsilon=epsilon, delta=1 / train.shape[1] ** 2, unit=Interaction(), random_state=seed,
-        noise=NotPrivate(100 + seed),
+        filter="gf-cf", noise=NotPrivate(100 + seed),
     ).fit(train)  # fmt: skip
     users = np.random.default_rng(0).permutation(train.shape[0])[:USERS]
     without = model.ranked_by_popularity(train)

@@ -10,28 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpspectral.data.dask_rows import DaskRows as DaskRows
-    from dpspectral.data.datasets import load
+    from dpspectral.data.datasets import load, read
     from dpspectral.data.gpu_rows import GpuRows as GpuRows
+    from dpspectral.data.holdout import hold_out
     from dpspectral.data.store import Store
+    from dpspectral.data.table_store import TableStore
     from dpspectral.methods.catalogue import PrivateCatalogue
     from dpspectral.methods.decompose import decompose
     from dpspectral.methods.dense import dense_release
     from dpspectral.methods.plan import plan
     from dpspectral.methods.power import PowerOptions, power_method
     from dpspectral.methods.result import Result
-    from dpspectral.models.estimators import PrivatePCA, PrivateTruncatedSVD
+    from dpspectral.models.estimators import PrivateTruncatedSVD
+    from dpspectral.models.pca import PrivatePCA
+    from dpspectral.models.pipelines import check_pipeline
     from dpspectral.models.recommender import PrivateRecommender
+    from dpspectral.models.scaler import PrivateStandardScaler
     from dpspectral.privacy.budget import Budget
     from dpspectral.privacy.ledger import BudgetExceededError, Ledger, Release
     from dpspectral.privacy.noise import NotPrivate
-    from dpspectral.privacy.units import BoundedRows, Interaction, Neighbours, SymmetricUpdate, User
+    from dpspectral.privacy.units import BoundedRows, Interaction, Neighbours, Persons, SymmetricUpdate, User
+    from dpspectral.privacy.units.epochs import UserEpoch
     from dpspectral.protocols.common.party import Party
     from dpspectral.protocols.peers.peer_graph import PeerGraph
     from dpspectral.protocols.peers.peers import Peers
     from dpspectral.protocols.secure_sum.secure_sum import SecureSum
     from dpspectral.reports.basis_page import report
+    from dpspectral.streams.private_stream import PrivateStream
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "BoundedRows",
@@ -44,22 +51,30 @@ __all__ = [
     "Party",
     "PeerGraph",
     "Peers",
+    "Persons",
     "PowerOptions",
     "PrivateCatalogue",
     "PrivatePCA",
     "PrivateRecommender",
+    "PrivateStandardScaler",
+    "PrivateStream",
     "PrivateTruncatedSVD",
     "Release",
     "Result",
     "SecureSum",
     "Store",
     "SymmetricUpdate",
+    "TableStore",
     "User",
+    "UserEpoch",
+    "check_pipeline",
     "decompose",
     "dense_release",
+    "hold_out",
     "load",
     "plan",
     "power_method",
+    "read",
     "report",
 ]
 
@@ -76,22 +91,30 @@ _MODULES = {
     "Party": "protocols.common.party",
     "PeerGraph": "protocols.peers.peer_graph",
     "Peers": "protocols.peers.peers",
+    "Persons": "privacy.units",
     "PowerOptions": "methods.power",
     "PrivateCatalogue": "methods.catalogue",
-    "PrivatePCA": "models.estimators",
+    "PrivatePCA": "models.pca",
     "PrivateRecommender": "models.recommender",
+    "PrivateStandardScaler": "models.scaler",
+    "PrivateStream": "streams.private_stream",
     "PrivateTruncatedSVD": "models.estimators",
     "Release": "privacy.ledger",
     "Result": "methods.result",
     "SecureSum": "protocols.secure_sum.secure_sum",
     "Store": "data.store",
     "SymmetricUpdate": "privacy.units",
+    "TableStore": "data.table_store",
     "User": "privacy.units",
+    "UserEpoch": "privacy.units.epochs",
+    "check_pipeline": "models.pipelines",
     "decompose": "methods.decompose",
     "dense_release": "methods.dense",
+    "hold_out": "data.holdout",
     "load": "data.datasets",
     "plan": "methods.plan",
     "power_method": "methods.power",
+    "read": "data.datasets",
     "report": "reports.basis_page",
 }
 # Names that need an extra, and what it installs. They are not in __all__: `import *` must work without.

@@ -13,13 +13,19 @@ from scipy import stats
 
 from dpspectral import Budget, Interaction, NotPrivate
 from dpspectral.audit import ATTACKS, Evidence, audit, one_run, one_run_epsilon
-from dpspectral.audit.attacks import QUIET, Power, Server, neighbours
+from dpspectral.audit.attacks import OF_INTERACTIONS, QUIET, Power, Server, neighbours
+from dpspectral.audit.stream_attacks import Stream
+from dpspectral.audit.table_attacks import Groups, Quantiles
+from dpspectral.audit.user_attacks import OF_USERS, Clipping, Covering, Evaluating
 from dpspectral.cli import main
+from dpspectral.linalg import integer_rows, kernels
+from dpspectral.models import evaluation
 from dpspectral.privacy import noise as noise_module
 from dpspectral.privacy.budget import epsilon_from_mu
 from dpspectral.privacy.units import PatternUnit, TableRounding
-from dpspectral.protocols.secure_sum.setup import Setup
+from dpspectral.protocols.secure_sum.setup import Tolerances
 from dpspectral.release.queries import Product
+from dpspectral.release.tables import ColumnCounts
 
 BUDGET = Budget(17, 1e-5)  # μ = 3: the most telling for a number of games
 CERTAIN = 1 - 1e-6
@@ -76,11 +82,26 @@ def test_the_search_finds_a_pair_that_attains_the_bound(name):
 
 
 @pytest.mark.parametrize("floor", [1, 2, 5])
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", [attack.name for attack in OF_INTERACTIONS])
 def test_no_pair_is_further_apart_than_claimed(name, floor):
     attack = ATTACKS[name](budget=BUDGET, unit=Interaction(floor=floor), items=3)
     apart = [attack.game(pair, 0, QUIET)[1] for pair in neighbours(3, 5)]
     assert 0.5 * attack.claimed < max(apart) <= attack.claimed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("attack", [Groups, Quantiles])
+def test_no_person_is_further_away_than_claimed(attack):
+    played = attack(budget=BUDGET)
+    apart = [played.game((played.rows([]), played.rows(person)), 0, QUIET)[1] for person in played.people()]
+    assert max(apart) <= played.claimed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("attack", OF_USERS)
+def test_no_user_is_further_away_than_claimed(attack):
+    played = attack(budget=BUDGET)
+    apart = [played.game(played.pair(person), 0, QUIET)[1] for person in played.people()]
+    assert len(apart) == 15
+    assert max(apart) <= played.claimed * (1 + 1e-9)
 
 
 @pytest.mark.statistical
@@ -157,14 +178,79 @@ def share_missing(monkeypatch):
 
 def own_share_not_subtracted(monkeypatch):
     """The accountant counts the colluder's noise, which the colluder knows."""
-    monkeypatch.setattr(Setup, "share_variance", property(lambda setup: 1 / setup.parties))
+    monkeypatch.setattr(Tolerances, "share_variance", property(lambda setup: 1 / setup.parties))
     return Server(budget=BUDGET, parties=3)
+
+
+def person_counted_per_row(monkeypatch):
+    """The rows of a person do not share one weight."""
+    original = integer_rows.integer_blocks
+
+    def every_row(rows, limits, preparation, size):
+        single = type(rows)(rows.values, np.arange(len(rows.values) + 1))
+        yield from original(single, limits, preparation, size)
+
+    monkeypatch.setattr(integer_rows, "integer_blocks", every_row)
+    return Groups(budget=BUDGET)
+
+
+def quantiles_charged_for_one_column(monkeypatch):
+    original = ColumnCounts.rounding.func
+
+    def one_column(query):
+        meant = original(query)
+        return meant._replace(sensitivity=meant.sensitivity / math.sqrt(query.shape[0]))
+
+    monkeypatch.setattr(ColumnCounts, "rounding", property(one_column))
+    return Quantiles(budget=BUDGET)
+
+
+def both_parts_counted_in_full(monkeypatch):
+    """A user adds (0, 1, 1) to coverage where (0, s, 1 − s) is charged."""
+
+    def doubled(degrees, kept, one, total):
+        total += one * np.array([((degrees > 0) & (kept == 0)).sum(), (kept > 0).sum(), (kept > 0).sum()])
+
+    monkeypatch.setattr(kernels, "coverage", doubled)
+    return Covering(budget=BUDGET)
+
+
+def measured_from_zero(monkeypatch):
+    """Recall and NDCG are summed as they are, and charged as if they were measured from ½."""
+    original = evaluation.part_of_user
+    monkeypatch.setattr(evaluation, "part_of_user", lambda *given: original(*given) + np.array([0, 1, 1]) * 2**19)
+    return Evaluating(budget=BUDGET)
+
+
+def limit_not_applied(monkeypatch):
+    def unlimited(degrees, squares, limit, bits, factors):
+        factors[:] = 1 << bits
+
+    monkeypatch.setattr(kernels, "clip_factors", unlimited)
+    return Clipping(budget=BUDGET)
+
+
+class LastEpochAgain(Stream):
+    """A finished epoch is released a second time, with fresh noise."""
+
+    def asked(self, now):
+        return super().asked(now) * (2 if now > 1 else 1)
+
+
+def epoch_released_again(monkeypatch):
+    return LastEpochAgain(budget=BUDGET)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("plant", "games"),
     [
+        (both_parts_counted_in_full, 1000),
+        (measured_from_zero, 600),
+        pytest.param(limit_not_applied, 1000, marks=pytest.mark.slow),
+        pytest.param(epoch_released_again, 2600, marks=pytest.mark.slow),
+        pytest.param(person_counted_per_row, 500, marks=pytest.mark.slow),
+        pytest.param(quantiles_charged_for_one_column, 500, marks=pytest.mark.slow),
         (weaker_noise, 1400),
         (index_off_by_one, 400),
         (floor_ignored, 400),

@@ -8,9 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from click.testing import CliRunner
 
-from dpspectral import Budget
+from dpspectral import Budget, PrivateRecommender, Result
 from dpspectral.cli import main
 from dpspectral.methods import power
 
@@ -40,10 +41,19 @@ def test_fit_writes_a_basis_with_names_and_summary(files):
     assert result.exit_code == 0, result.output
     assert "one interaction" in result.output
     assert "ε = 1" in result.output
-    with np.load(files / "basis.npz") as basis:
-        assert basis["components"].shape == (80, 4)
-        assert list(basis["items"][:2]) == ["i0", "i1"]
-        assert json.loads(str(basis["summary"]))["private"]
+    found = Result.load(files / "basis.npz")
+    assert found.components.shape == (80, 4)
+    assert found.items[:2] == ("i0", "i1")
+    assert found.private
+
+
+def test_fit_chooses_a_rank_and_a_missing_basis_is_named(files):
+    arguments = ("--items", files / "items.txt", "--epsilon", 1, "--delta", "1e-8", "--out", files / "basis.npz")
+    assert call("fit", files / "ratings.csv", *arguments).exit_code == 0
+    assert Result.load(files / "basis.npz").components.shape == (80, 32)
+    missing = call("similar", files / "none.npz", "i0")
+    assert missing.exit_code == 1
+    assert "none.npz: no such file; save() or dpspectral fit" in " ".join(missing.output.split())
 
 
 def test_fit_json_is_machine_readable_and_shows_no_private_fact(files):
@@ -163,7 +173,7 @@ def test_large_delta_warns_on_standard_error(files):
 
 def test_failed_run_leaves_the_old_file(files, monkeypatch):
     (files / "basis.npz").write_text("old")
-    monkeypatch.setattr(power.np, "savez", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(power.np, "savez_compressed", lambda *_, **__: 1 / 0)
     outcome = fit(files)
     assert outcome.exit_code == 1
     assert "division by zero" in outcome.output
@@ -249,11 +259,9 @@ def test_fit_chooses_and_says_why(files):
     text = " ".join(result.output.split())
     assert "One dense release" in text
     assert "5% of the budget" in text
-    with np.load(files / "basis.npz") as basis:
-        assert set(basis.files) >= {"popularity", "chosen"}
-        outside = np.setdiff1d(np.arange(80), basis["chosen"])
-        assert not basis["components"][outside].any()
-        assert basis["popularity"].min() >= 1
+    found = Result.load(files / "basis.npz")
+    assert not np.delete(found.components, found.catalogue.chosen, axis=0).any()
+    assert found.catalogue.popularity.min() >= 1
 
 
 def test_fit_counts_users_of_a_list_privately_unless_declared(files):
@@ -310,15 +318,20 @@ def basis(files):
 
 
 def test_recommend_lists_new_items_for_users_by_name(files, basis):
-    result = call("recommend", basis, files / "ratings.csv", "--top", 3, "--user", "u7", "--user", "u9")
+    result = call("recommend", basis, files / "ratings.csv", "--top", 3, "--for-user", "u7", "--for-user", "u9")
     assert result.exit_code == 0, result.output
     lines = [line.split(",") for line in result.stdout.splitlines()]
-    assert lines[0] == ["user", "rank", "item", "by"]
-    assert {line[3] for line in lines[1:]} == {"model"}
-    assert {line[0] for line in lines[1:]} == {"u7", "u9"}
-    assert [line[1] for line in lines[1:4]] == ["1", "2", "3"]
+    assert lines[0] == ["user", "rank", "item", "score", "by"]
+    assert {line[4] for line in lines[1:]} == {"model"}
+    assert [(line[0], line[1]) for line in lines[1:]] == [(user, rank) for user in ("u7", "u9") for rank in "123"]
     owned = {tuple(line.split(",")[:2]) for line in (files / "ratings.csv").read_text().splitlines()}
     assert not owned & {(line[0], line[2]) for line in lines[1:]}
+    model = PrivateRecommender.load(basis)
+    for user in ("u7", "u9"):
+        expected = model.recommend([item for name, item in owned if name == user], top=3)
+        assert [line[2] for line in lines if line[0] == user] == [item for item, _ in expected]
+        written = [float(line[3]) for line in lines if line[0] == user]
+        assert written == pytest.approx([score for _, score in expected], rel=1e-4)  # in single precision
     out = files / "lists.csv"
     everyone = call("recommend", basis, files / "ratings.csv", "--filter", "bspm", "--out", out)
     assert everyone.exit_code == 0, everyone.output
@@ -326,25 +339,65 @@ def test_recommend_lists_new_items_for_users_by_name(files, basis):
     assert len({line.split(",")[0] for line in out.read_text().splitlines()[1:]}) > 280
 
 
+def test_recommend_writes_json(files, basis):
+    asked = ("recommend", basis, files / "ratings.csv", "--top", 3, "--for-user", "u9", "--json")
+    told = json.loads(call(*asked).stdout)
+    assert (told["filter"], told["alpha"]) == ("ease", 0.3)
+    (one,) = told["users"]
+    assert (one["user"], one["by"]) == ("u9", "model")
+    lines = call(*asked[:-1]).stdout.splitlines()[1:]
+    assert [f"u9,{k},{item['item']},{item['score']:.6g},model" for k, item in enumerate(one["items"], 1)] == lines
+    assert call(*asked, "--out", files / "lists.json").exit_code == 0
+    assert json.loads((files / "lists.json").read_text()) == told
+
+
+def test_a_basis_is_used_with_the_filter_it_was_saved_with(files, basis):
+    model = PrivateRecommender.load(basis, filter="bspm", alpha=0.6)
+    model.save(files / "model.npz")
+    asked = ("recommend", files / "model.npz", files / "ratings.csv", "--top", 3, "--for-user", "u9", "--json")
+    assert json.loads(call(*asked).stdout)["filter"] == "bspm"
+    other = json.loads(call(*asked, "--filter", "ease").stdout)
+    assert other["users"] == json.loads(call(asked[0], basis, *asked[2:]).stdout)["users"]
+
+
 def test_recommend_says_whose_list_is_by_popularity(files):
     """A basis that keeps few items, and a user who has none of them."""
     assert fit(files, "--users", 300, "--epsilon", 0.2).exit_code == 0
-    with np.load(files / "basis.npz") as basis:
-        order = np.argsort(-basis["popularity"][basis["chosen"]], kind="stable")
-        kept = [f"i{item}" for item in basis["chosen"][order]]
+    popularity, chosen = Result.load(files / "basis.npz").catalogue[:2]
+    order = chosen[np.argsort(-popularity[chosen], kind="stable")]
+    kept, figures = [f"i{item}" for item in order], [f"{popularity[item]:.6g}" for item in order]
     other = next(f"i{item}" for item in range(80) if f"i{item}" not in kept)
-    (files / "new.csv").write_text(f"user,item\nknown,{kept[0]}\nnew,{other}\n")
+    (files / "new.csv").write_text(f"user,item\nold,{kept[0]}\nyoung,{other}\n")
     lines = call("recommend", files / "basis.npz", files / "new.csv", "--top", 2).stdout.splitlines()
-    assert lines[3:] == [f"new,1,{kept[0]},popularity", f"new,2,{kept[1]},popularity"]
+    assert lines[3:] == [f"young,{k + 1},{kept[k]},{figures[k]},popularity" for k in (0, 1)]
     assert {line.rpartition(",")[2] for line in lines[1:3]} == {"model"}
     told = call("recommend", files / "basis.npz", files / "new.csv", "--out", files / "lists.csv").output
     assert "2, 1 of them by popularity" in " ".join(told.split())
 
 
+def test_rows_of_a_matrix_and_counts_get_lists_too(files, basis, ratings):
+    """Users are called by their row, also in a model without names."""
+    np.save(files / "counts.npy", ratings.toarray()[:20] * 3)
+    refused = call("recommend", basis, files / "counts.npy")
+    assert "--binarize" in refused.output
+    lines = call("recommend", basis, files / "counts.npy", "--binarize", "--for-user", 9, "--top", 2).stdout
+    named = call("recommend", basis, files / "ratings.csv", "--for-user", "u9", "--top", 2).stdout
+    assert [line.split(",")[2] for line in lines.splitlines()] == [line.split(",")[2] for line in named.splitlines()]
+    sp.save_npz(files / "rows.npz", ratings)
+    base = ["--rank", 4, "--epsilon", 100, "--delta", 1e-8, "--out", files / "plain.npz"]
+    assert call("fit", files / "rows.npz", *base).exit_code == 0
+    told = json.loads(call("recommend", files / "plain.npz", files / "rows.npz", "--for-user", 9, "--json").stdout)
+    assert told["users"][0]["user"] == "9"
+    assert all(isinstance(item["item"], int) for item in told["users"][0]["items"])
+    scored = call("score", basis, files / "counts.npy", files / "counts.npy")
+    assert "--binarize" in scored.output
+    assert call("score", basis, files / "counts.npy", files / "counts.npy", "--binarize").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--user", "nobody"), "--user nobody does not occur"),
+        (("--for-user", "nobody"), "--for-user nobody does not occur"),
         (("--alpha", "-1"), "alpha"),
         (("--out", "basis.npz"), "is the input"),
         (("--out", "missing/x.csv"), "does not exist"),
@@ -357,6 +410,19 @@ def test_recommend_explains_what_is_wrong(files, basis, options, message, monkey
     assert result.exit_code == 1
     assert message in " ".join(result.output.split())
     assert basis.read_bytes() == before
+
+
+def test_similar_names_items_that_go_together(files, basis):
+    model = PrivateRecommender.load(basis)
+    item = f"i{model.result_.catalogue.chosen[0]}"
+    expected = model.similar_items(item, top=3)
+    lines = call("similar", basis, item, "--top", 3).stdout.splitlines()
+    assert lines == ["rank,item,score", *(f"{k},{name},{score:.6g}" for k, (name, score) in enumerate(expected, 1))]
+    told = json.loads(call("similar", basis, item, "--top", 3, "--json").stdout)
+    assert told == {"item": item, "similar": [{"item": name, "score": score} for name, score in expected]}
+    wrong = call("similar", basis, "i999")
+    assert wrong.exit_code == 1
+    assert "item 'i999' is not among the 80 items" in wrong.output
 
 
 def test_score_says_that_it_is_not_private_and_shows_popularity_beside_it(files, basis):
@@ -372,3 +438,33 @@ def test_score_says_that_it_is_not_private_and_shows_popularity_beside_it(files,
     assert facts["private"] is False
     assert 0 < facts["model"]["recall"] <= 1
     assert set(facts["popularity"]) == {"recall", "ndcg"}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_lists_are_written_block_by_block(files, basis, monkeypatch, as_json):
+    """With blocks of 7 users the output is what it is with one block, and no call is given more than 7."""
+    from dpspectral.cli import recommend as module
+
+    asked = ("recommend", basis, files / "ratings.csv", "--top", 3, *(["--json"] if as_json else []))
+    whole, sizes = call(*asked).stdout, []
+    original = PrivateRecommender.recommend
+
+    def spied(self, rows, *args, **options):
+        sizes.append(rows.matrix.shape[0])
+        return original(self, rows, *args, **options)
+
+    monkeypatch.setattr(module, "_USERS", 7)
+    monkeypatch.setattr(PrivateRecommender, "recommend", spied)
+    out = files / "lists"
+    result = call(*asked, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert max(sizes) == 7
+    parsed = [json.loads(text) if as_json else text.splitlines() for text in (whole, out.read_text())]
+    if as_json:
+        assert json.dumps(parsed[1], indent=2) + "\n" == out.read_text()
+        names = [
+            [(user["user"], user["by"], [one["item"] for one in user["items"]]) for user in p["users"]] for p in parsed
+        ]
+    else:
+        names = [[(*line.split(",")[:3], line.split(",")[4]) for line in lines] for lines in parsed]
+    assert names[0] == names[1]

@@ -1,5 +1,6 @@
 """Fast to start: help, mistakes and `import dpspectral` load no scientific library, and Ctrl-C then is one line."""
 
+import dataclasses
 import inspect
 import json
 import os
@@ -75,7 +76,7 @@ def test_what_commands_share_is_light():
         ("--version", 0, dpspectral.__version__),
         ("", 2, "Usage"),
         ("nonsense", 2, "No such command"),
-        ("fit", 2, "Missing argument 'DATA'"),
+        ("fit", 2, "Missing argument 'DATA...'"),
         ("fit --help", 0, "--epsilon"),
         ("completion bash", 0, "_DPSPECTRAL_COMPLETE"),
         ("peer", 2, "--make-keys"),
@@ -142,7 +143,11 @@ def test_names_of_options_are_names_of_something():
 
     assert tuple(LABELS) == names.CURVES
     assert len(ATTACKS) == len(names.MECHANISMS)
-    assert all(Reading.of(Path("x"), None, None, delimiter) for delimiter in names.DELIMITERS)
+    assert tuple(field.name for field in dataclasses.fields(Reading)) == names.READING
+    for delimiter in names.DELIMITERS:
+        assert Reading(delimiter=delimiter).layout(Path("x")).words
+    for format in names.FORMATS:
+        assert Reading(format=format).layout(Path("x")).words
 
 
 def test_public_names():

@@ -18,8 +18,6 @@ from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, Pow
 from dpspectral.data.gpu_rows import GpuGram, GpuRows
 from dpspectral.linalg import gpu_kernels as kernels
 from dpspectral.linalg import orthonormal
-from dpspectral.linalg.gpu_algebra import GpuAlgebra
-from dpspectral.linalg.gpu_iterate import GpuIterate
 from dpspectral.methods.call import as_source
 from dpspectral.privacy import quantile
 from dpspectral.privacy.gpu_noise import Bits
@@ -53,10 +51,10 @@ def test_the_order_of_x_in_memory_does_not_change_the_bits(ratings, rng):
     rows, expected = GpuRows(ratings).enforced(unit), Product(unit, Iterate(X)).evaluate(ratings)
     tensor = torch.tensor(np.ascontiguousarray(X.T), device=DEVICE).mT
     assert not tensor.is_contiguous()
-    for iterate in (Iterate(X), GpuIterate(tensor, 20), GpuIterate(GpuAlgebra(DEVICE)._householder(tensor)[0], 20)):
+    for iterate in (Iterate(X), Iterate(tensor, 20), Iterate(orthonormal.householder_qr(tensor)[0], 20)):
         query = Product(unit, iterate)
         assert np.array_equal(query.evaluate(rows), query.evaluate(ratings))
-    assert np.array_equal(Product(unit, GpuIterate(tensor, 20)).evaluate(rows), expected)
+    assert np.array_equal(Product(unit, Iterate(tensor, 20)).evaluate(rows), expected)
 
 
 @pytest.mark.parametrize(("narrow_sums", "narrow_parts"), [(True, True), (True, False), (False, False)])
@@ -134,44 +132,6 @@ def test_every_way_through_the_loop(ratings, start, oversampling, momentum):
     exact = power_method(ratings, 3, **options, options=PowerOptions(iterations=8, oversampling=12))
     # The three tastes of the data: what is left of the exact basis in the one that was found.
     assert np.linalg.norm(exact.components.T @ result.components) ** 2 > 2.8
-
-
-def test_norms_on_the_gpu_are_those_of_the_cpu(rng):
-    X = np.linalg.qr(rng.standard_normal((50, 7)))[0]
-    here, there = Iterate(X), GpuIterate(torch.tensor(X), 20)
-    assert np.array_equal(here.integers, there.integers)
-    np.testing.assert_allclose(there.row_norms, here.row_norms, rtol=1e-13)
-    for name in ("largest_row", "frobenius", "spectral", "largest_entry", "longest_column"):
-        assert getattr(there, name) == pytest.approx(getattr(here, name), rel=1e-12)
-    np.testing.assert_allclose(there.pattern_bounds, here.pattern_bounds, rtol=1e-12)
-    for wrong in (float("nan"), float("inf"), 1e12):
-        with pytest.raises(ValueError, match="finite and of moderate size"):
-            GpuIterate(torch.full((3, 2), wrong, dtype=torch.float64), 20)
-
-
-def test_factors_are_those_of_the_cpu(rng):
-    there = GpuAlgebra(DEVICE)
-    for Y in (rng.standard_normal((40, 6)), rng.standard_normal((40, 6)) * 10.0 ** -np.arange(0, 12, 2)):
-        Q, R = there.qr(torch.tensor(Y, device=DEVICE))
-        expected, factor = orthonormal.qr(Y)
-        np.testing.assert_allclose(there.host(Q), expected, atol=1e-8)
-        np.testing.assert_allclose(there.host(R), factor, atol=1e-8)
-        np.testing.assert_allclose(there.host(there.divided(Q @ R, R)), expected, atol=1e-4)
-    X = Iterate(orthonormal.qr(rng.standard_normal((40, 6)))[0])
-    Y = rng.standard_normal((40, 6)) + 20 * X.values
-    tensor = torch.tensor(Y, device=DEVICE)
-    for sigma in (0.0, 0.5):
-        for found, expected in (
-            (there.leading(tensor, 3, sigma), orthonormal.leading(Y, 3, sigma)),
-            (
-                there.ritz(
-                    GpuIterate(torch.tensor(X.values, device=DEVICE), 20), torch.tensor(Y, device=DEVICE), 3, sigma
-                ),
-                orthonormal.ritz(X.values, Y, 3, sigma),
-            ),
-        ):
-            np.testing.assert_allclose(there.host(found[0]), expected[0], atol=1e-9)
-            np.testing.assert_allclose(found[1], expected[1], rtol=1e-9)
 
 
 def added(noise, sigma, size):

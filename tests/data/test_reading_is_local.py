@@ -1,4 +1,7 @@
-"""What a record becomes depends on that record and on options alone: no line changes how another one is read."""
+"""What a record becomes depends on that record and on options alone: no line changes how another one is read.
+
+Any line at all: test_one_record.py.
+"""
 
 import json
 import re
@@ -6,11 +9,9 @@ import re
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpspectral.cli import main
-from dpspectral.data.columns import is_header, role_of
+from dpspectral.data.columns import names_users_and_items, role_of
 from dpspectral.data.datasets import DataError, load
 from dpspectral.data.split import load_split
 from dpspectral.data.tables import read_catalogue
@@ -117,7 +118,7 @@ def test_names_of_a_header_are_used(tmp_path, header, option):
 def test_a_rating_is_where_the_header_says(tmp_path):
     text = "timestamp,rating,item,user\n9,5,a,u1\n9,2,b,u1\n9,4,b,u2\n"
     assert pairs(load(write(tmp_path, text), items="from-data", min_rating=4)) == {("u1", "a"), ("u2", "b")}
-    with pytest.raises(DataError, match=r"line 1 names no column of ratings: \['user', 'item', 'time'\]"):
+    with pytest.raises(DataError, match=r"line 1 names no column of ratings; use --rating"):
         load(write(tmp_path, "user,item,time\nu1,a,5\n"), items="from-data", min_rating=4)
     wide = "user,item,rating,weight,time,date\nu1,a,5,1,2,3\n"
     assert pairs(load(write(tmp_path, wide), items="from-data")) == {("u1", "a")}
@@ -126,11 +127,10 @@ def test_a_rating_is_where_the_header_says(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("user,thing", r"unknown column name 'thing' in \['user', 'thing'\].*user: user, userid.*--no-header"),
-        ("user,item,review", "unknown column name 'review'"),
-        ("u1,3", "unknown column name 'u1'"),
+        ("user,thing", r"no column of items among \['user', 'thing'\]; name it with item= \(--item\).*--no-header"),
+        ("u1,3", "no column of users among"),
         ("user,rating", "no column of items"),
-        ("user,customer,item", "more than one column of users"),
+        ("user,customer,item", r"more than one column of users among .*; choose with user= \(--user\)"),
         ("user,item,score,stars", "more than one column of ratings"),
         ("", "line 1: it is empty, but was declared a header"),
     ],
@@ -161,14 +161,26 @@ def test_where_an_item_is_called_like_a_column_the_header_has_to_be_told(tmp_pat
     assert found == {("item", "user"), ("a", "b"), ("b", "a")}
 
 
+@pytest.mark.parametrize("line", ["item,user", "sku,customer,x", "user;item", "item,user,x,y,z,a,b"])
+def test_where_bad_lines_are_left_out_a_header_has_to_be_told(tmp_path, line):
+    """As a malformed record it would be skipped on any other line; on line 1 it must not change how all are read."""
+    text = f"{line}\na,b,1\nb,a,2\n"
+    with pytest.raises(DataError, match=r"line 1: .* may be a header or a malformed record.*--user, --item"):
+        load(write(tmp_path, text), items="from-data", bad_lines="skip")
+    told = pairs(load(write(tmp_path, text), items="from-data", bad_lines="skip", header=False))
+    assert {("a", "b"), ("b", "a")} <= told
+    later = f"a,b,1\n{line}\nb,a,2\n"
+    assert {("a", "b"), ("b", "a")} <= pairs(load(write(tmp_path, later), items="from-data", bad_lines="skip"))
+
+
 def test_known_names():
     for name in ("user", "User_ID", " user-id ", "USERID", "user_id:token"):
         assert role_of(name) == "user"
     for name in ("user:1", "users", "user1", "", "id", "name"):
         assert role_of(name) is None
-    assert is_header(["rating", "item", "user"])
-    assert not is_header(["user"])
-    assert not is_header(["user", "item", ""])
+    assert names_users_and_items(["rating", "item", "", "user"])
+    assert not names_users_and_items(["user"])
+    assert not names_users_and_items(["user", "item", "customer"])
 
 
 # ---- lines
@@ -197,54 +209,6 @@ def test_published_splits_are_read_line_by_line(tmp_path):
         (tmp_path / "train.txt").write_bytes(b"0 1\n" + odd)
         with pytest.raises(DataError, match=r"train.txt, line 2: expected a user's number"):
             load_split(tmp_path)
-
-
-# ---- any line
-
-WORDS = [
-    '"', '""', ",", "\t", "::", ":", " ", "u1", "7", "007", "4.5", "user", "item", "item_id", "rating", "99", "\r", "é",
-    "\u2028", "x",
-]  # fmt: skip
-LINES = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map("".join)
-WAYS = [
-    ("r.csv", {}, "u0,0"),
-    ("r.csv", {"header": False}, "u0,0"),
-    ("r.csv", {}, "item_id,user_id"),
-    ("r.csv", {"header": True}, "rating,user,item"),
-    ("r.csv", {"min_rating": 4}, "u0,0,5"),
-    ("r.tsv", {}, "u0\t0"),
-    ("r.tsv", {}, "user\trating\titem"),
-    ("r.dat", {}, "u0::0"),
-    ("r.dat", {}, "item::user"),
-    ("r.txt", {}, "u0 0"),
-    ("r.txt", {"min_rating": 4}, "u0 0 4"),
-    ("r.txt", {}, "item user"),
-    ("train.txt", {}, "u0 0"),
-    ("r.csv", {"format": "lists", "delimiter": ","}, "u0,0"),
-]
-
-
-@pytest.mark.parametrize(("name", "options", "first"), WAYS, ids=lambda value: str(value))
-def test_a_file_is_what_its_lines_are_alone(tmp_path, name, options, first):
-    """Behind a fixed first line: every line says the same in company as alone, or is malformed in both."""
-
-    def meaning(lines):
-        try:
-            return pairs(load(write(tmp_path, "\n".join([first, *lines]) + "\n", name), items="from-data", **options))
-        except DataError as error:
-            return "empty" if "no interactions" in str(error) or "nothing is left" in str(error) else "malformed"
-
-    @settings(max_examples=60, deadline=None)
-    @given(st.lists(LINES, min_size=1, max_size=5))
-    def local(lines):
-        alone = [meaning([line]) for line in lines]
-        if "malformed" in alone:
-            assert meaning(lines) == "malformed"
-        else:
-            together = set().union(*(found for found in alone if found != "empty"))
-            assert meaning(lines) == (together or "empty")
-
-    local()
 
 
 # ---- what is printed beside a result

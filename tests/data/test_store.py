@@ -18,12 +18,14 @@ from dpspectral import (
     Peers,
     PowerOptions,
     PrivateCatalogue,
+    Result,
     SecureSum,
     User,
     decompose,
     power_method,
 )
 from dpspectral.cli import main
+from dpspectral.data import grouping, identity
 from dpspectral.data.store import Store
 from dpspectral.data.tables import DataError
 from dpspectral.privacy.iterate import Iterate
@@ -118,13 +120,13 @@ def test_parquet_files_larger_than_a_batch(tmp_path, ratings):
         columns = {"user_id": [f"p{u}" for u in pairs.row[part]], "item": [names[i] for i in pairs.col[part]]}
         pq.write_table(pa.table({**columns, "rating": pairs.col[part] % 5}), tmp_path / f"{number}.parquet")
     files = sorted(tmp_path.glob("*.parquet"))
-    made = Store.from_parquet(tmp_path / "store", files, names)
+    made = Store.from_files(tmp_path / "store", files, names)
     query = Popularity(UNIT, 80)
     assert np.array_equal(query.evaluate(made), query.evaluate(ratings))
-    rated = Store.from_parquet(tmp_path / "rated", files, names, min_rating=2)
+    rated = Store.from_files(tmp_path / "rated", files, names, min_rating=2)
     assert np.array_equal(query.evaluate(rated), np.where(np.arange(80) % 5 >= 2, query.evaluate(ratings), 0))
-    with pytest.raises(DataError, match="outside the given list of 79 items"):
-        Store.from_parquet(tmp_path / "other", files, names[:-1])
+    with pytest.raises(DataError, match="is not in the given list of 79 items"):
+        Store.from_files(tmp_path / "other", files, names[:-1])
     assert not (tmp_path / "other").exists()
 
 
@@ -190,14 +192,17 @@ def test_the_command_makes_a_store_and_fit_takes_it(tmp_path, ratings):
     fitted = CliRunner().invoke(main, ["fit", str(place), *options])
     assert fitted.exit_code == 0, fitted.output
     assert "number of users" in fitted.stdout
-    with np.load(out) as basis:
-        assert basis["components"].shape == (80, 3)
+    assert Result.load(out).components.shape == (80, 3)
     again = CliRunner().invoke(main, ["store", str(place), str(tmp_path / "pairs.parquet"), "--items", "80"])
     assert again.exit_code == 1
     assert "exists already" in again.output
-    text = CliRunner().invoke(main, ["store", str(tmp_path / "other"), "pairs.csv", "--items", "80"])
-    assert "only Parquet" in text.output
-    assert not (tmp_path / "other").exists()
+    lines = "".join(f"{u};{i}\n" for u, i in zip(pairs.row, pairs.col, strict=True))
+    (tmp_path / "pairs.csv").write_text("customer;sku\n" + lines)
+    text = CliRunner().invoke(main, ["store", str(tmp_path / "other"), str(tmp_path / "pairs.csv"), "--items", "80"])
+    assert text.exit_code == 0, text.output
+    for name in ("degrees.i4", "items.i4"):  # users in another order: the same rows
+        assert (tmp_path / "other" / name).stat().st_size == (place / name).stat().st_size
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 
 def test_only_decompose_counts_the_users_of_pairs_by_itself(tmp_path, ratings):
@@ -227,3 +232,49 @@ def test_a_store_is_checked_once_for_a_call_and_whole(tmp_path, ratings, monkeyp
     items.write_bytes(np.int32(-3).tobytes() + items.read_bytes()[4:])
     with pytest.raises(ValueError, match="damaged"):  # also where only other columns are asked for
         original(store.restricted(np.arange(40, 50)), UNIT)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 100])
+@pytest.mark.parametrize("kind", [int, str])
+def test_what_is_too_large_to_sort_is_divided_first(tmp_path, monkeypatch, at_once, kind):
+    """By a hash of the user: the same rows, nothing left behind, also in a folder with an odd name."""
+    rng = np.random.default_rng(0)
+    pairs = [(kind(user), item) for user, item in zip(rng.integers(0, 40, 400), rng.integers(0, 9, 400), strict=True)]
+    batches = [([u for u, _ in pairs[k::3]], np.array([i for _, i in pairs[k::3]])) for k in range(3)]
+    whole = Store.from_pairs(tmp_path / "whole", batches, 9)
+    folder = tmp_path / "it's [odd] *"
+    folder.mkdir()
+    monkeypatch.setattr(grouping, "_AT_ONCE", at_once)
+    divided = Store.from_pairs(folder / "divided", batches, 9)
+    assert divided.shape == whole.shape
+    rows = [sorted(row for part in store.parts() for row in part.toarray().tolist()) for store in (whole, divided)]
+    assert rows[0] == rows[1]
+    assert [file.name for file in folder.iterdir()] == ["divided"]
+
+
+class Named(str):
+    def __str__(self):
+        return "somebody else"
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        ["a", "b", "a"], ["a", b"a", "é", "é".encode()], ["a", 1, 7.0, b"7"], [1, 2], ["a", None], ["a", float("nan")],
+        ["a", ""], [b""], ["a", "x\0y"], ["a", "a\0"], ["a", "\ud800"], [b"\xff"], [True, "a"], [Named("q"), "r"],
+        np.array(["a", "é", "7"]), np.array([b"a", b"\xc3\xa9"]), np.array([b"a", b"\xff"]), np.array(["a\0b", "a"]),
+        np.array([b"a\0b", b"a"]), np.array(["", ""]), np.array(["x", ""]), np.array(["x", "yz"], dtype=">U3"),
+        np.array(["a", "b", "c", "d"])[::2], np.array(["a", b"b", 7, 7.0], dtype=object), np.array([None, "x"]),
+        np.ma.masked_array(["a", "b"], [0, 1]), np.ma.masked_array(["a", "b"]), np.array(["2026-01-01"], dtype="M8[D]"),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_texts_that_arrow_takes_as_they_are_are_the_canonical_ones(users):
+    def outcome(read):
+        try:
+            return list(read())
+        except identity.IdentityError:
+            return "refused"
+
+    found = outcome(lambda: grouping._texts(grouping._arrow(), users).to_pylist())
+    assert found == outcome(lambda: identity.texts(users))

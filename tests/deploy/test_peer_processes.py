@@ -31,7 +31,7 @@ import zmq
 import zmq.utils.monitor
 from click.testing import CliRunner
 
-from dpspectral import Budget, Interaction, Ledger, NotPrivate, decompose
+from dpspectral import Budget, Interaction, Ledger, NotPrivate, Result, decompose
 from dpspectral.cli import main
 from dpspectral.core.files import write_whole
 from dpspectral.data.synthetic import tastes
@@ -43,8 +43,8 @@ from dpspectral.methods import result as result_module
 from dpspectral.privacy.entries import Release
 from dpspectral.privacy.ledger_file import LedgerFile
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+from dpspectral.protocols.peers.mailbox import RUN_BYTES, Frame, Kind
 from dpspectral.protocols.peers.peer import Peer
-from dpspectral.protocols.peers.peer_frames import RUN_BYTES, Frame, Kind
 
 USERS, ITEMS = 300, 40
 RUN = {
@@ -172,10 +172,9 @@ class Group:
 
     def basis(self, number):
         """The whole content of what a peer wrote, and the releases it names."""
-        with np.load(self.file(number, "npz")) as found:
-            summary = json.loads(str(found["summary"]))
-            content = found["components"].tobytes() + found["eigenvalues"].tobytes()
-            assert found["components"].shape[0] == ITEMS
+        found = Result.load(self.file(number, "npz"))
+        summary, content = found.summary(), found.components.tobytes() + found.eigenvalues.tobytes()
+        assert len(found.components) == ITEMS
         releases = [
             {name: value for name, value in one.items() if name != "mu"} for one in summary["ledger"]["releases"]
         ]
@@ -492,6 +491,37 @@ def test_a_member_that_sends_nonsense_ends_in_a_clean_stop(group):
     assert done == []
     assert all("no greeting from peers [3]" in text or "p3" in text for text in why.values()), why
     assert [there.entries(number) for number in (0, 1, 2)] == [()] * 3
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_messages_travel_over_both_kinds_of_addresses_and_none_is_too_long(tmp_path, host):
+    peers = []
+    for number in range(2):
+        kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(kind) as free:
+            free.bind((host.strip("[]"), 0))
+            port = free.getsockname()[1]
+        peers.append(Address(f"p{number}", f"tcp://{host}:{port}", make_keys(tmp_path / f"{number}.key")))
+
+    async def talk():
+        heard, ends = [], []
+        for number in range(2):
+            key = read_key(tmp_path / f"{number}.key")
+            deliver = (lambda sender, content: heard.append((sender, len(content)))) if number else print
+            ends.append(Transport(peers, number, key, deliver, largest=1000))
+        try:
+            for size in (900, 1001, 10):
+                for _ in range(100):
+                    ends[0].send(1, bytes(size))
+                    await asyncio.sleep(0.05)
+                    if (0, size) in heard or size > 1000:
+                        break
+        finally:
+            for end in ends:
+                end.close()
+        return heard
+
+    assert set(asyncio.run(asyncio.wait_for(talk(), 30))) == {(0, 900), (0, 10)}
 
 
 @pytest.mark.slow

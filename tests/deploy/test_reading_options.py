@@ -10,8 +10,7 @@ from dpspectral.cli.basis import FitOptions
 from dpspectral.cli.federate import _flower
 from dpspectral.data import reading
 from dpspectral.data.datasets import load
-from dpspectral.deploy.flower import client_app as client
-from dpspectral.deploy.flower.policy import Policy
+from dpspectral.deploy.party.policy import Policy
 from dpspectral.deploy.settings import SettingsError
 from dpspectral.deploy.zeromq.config import Config
 from dpspectral.deploy.zeromq.run import load_party
@@ -46,10 +45,10 @@ def folder(tmp_path):
 def test_a_policy_says_how_its_file_is_read(folder):
     file = folder / "policy.toml"
     file.write_text(POLICY.format(options=LISTS))
-    assert Policy.read(file).party().users == 3
+    assert Policy.read(file).rows().shape == (3, 3)
     file.write_text(POLICY.format(options=""))
     with pytest.raises(ValueError, match="separated by blanks"):
-        Policy.read(file).party()
+        Policy.read(file).rows()
 
 
 def test_a_peers_file_says_so_for_everybody(folder):
@@ -69,7 +68,7 @@ def test_a_peers_file_says_so_for_everybody(folder):
     [
         ('format = "triples"', "format must be one of"),
         ("format = 3", "format must be one of"),
-        ('delimiter = ";"', "delimiter must be one of"),
+        ('delimiter = "!"', "delimiter must be one of"),
         ('header = "yes"', "header must be True or False"),
         ('min_rating = "high"', "min_rating must be a number"),
         ('separator = ","', "does not know separator"),
@@ -92,7 +91,7 @@ def test_a_simulation_of_flower_is_told_what_the_command_was(folder, monkeypatch
         raise InterruptedError
 
     monkeypatch.setattr("dpspectral.deploy.flower.simulate.simulate", simulate)
-    how = {"min_rating": None, "header": False, "format": "lists", "delimiter": "comma"}
+    how = {"header": False, "format": "lists", "delimiter": "comma"}
     rest = dict.fromkeys(FitOptions.__dataclass_fields__)
     asked = FitOptions(
         **{
@@ -109,5 +108,21 @@ def test_a_simulation_of_flower_is_told_what_the_command_was(folder, monkeypatch
     with pytest.raises(InterruptedError):
         _flower(asked, folder / "rows.txt", table, 3, 1, 0, False)
     assert reading.options(settings, mark="-") == how
-    found = client._table(settings["data"], str(folder / "items.txt"), **reading.options(settings, mark="-"))
+    found = load(settings["data"], items=str(folder / "items.txt"), **reading.options(settings, mark="-"))
     assert (found.matrix.toarray() == table.matrix.toarray()).all()
+
+
+def test_a_party_reads_the_list_that_all_compare(tmp_path):
+    """Its own name for the column of items does not choose another column of the shared list."""
+    from dpspectral.data.datasets import load_rows
+    from dpspectral.data.tables import read_catalogue
+    from dpspectral.protocols.common.catalogue_digest import catalogue_digest
+
+    items, data = tmp_path / "items.csv", tmp_path / "rows.csv"
+    items.write_text("name,sku\nx,a\ny,b\n")
+    data.write_text("who,name\nann,b\nbob,a\n")
+    rows = load_rows(data, str(items), user="who", item="name")
+    assert rows.toarray().tolist() == [[False, True], [True, False]]
+    shared = tmp_path / "shared.txt"
+    shared.write_text("\n".join(read_catalogue(str(items))))
+    assert catalogue_digest(items) == catalogue_digest(shared)

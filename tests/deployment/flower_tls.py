@@ -4,7 +4,9 @@
 
 Needs `pip install 'dpspectral[flower]'`. Makes a certificate authority, keys, data, a policy and a ledger for each
 party, starts everything, runs the packaged app, and checks: with the same injected noise the basis is that of the
-in-process run, bit for bit; a node with a key that was not registered is refused; ledgers hold what was released.
+in-process run, bit for bit; a node with a key that was not registered is refused; ledgers hold what was released. Each
+party has a process of its own; as root, with a Python that everybody may run, each under an account of its own, and the
+nodes under another one (what such a node can reach: party_accounts.py).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import grp
 import ipaddress
 import json
 import os
@@ -31,11 +34,26 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PowerOptions, SecureSum, decompose
+from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PowerOptions, Result, SecureSum, decompose
 from dpspectral.data.synthetic import tastes
+from dpspectral.deploy.party.identity import make_identity
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+def other_accounts() -> bool:
+    """Whether processes can be started under other accounts: as root, with a Python that everybody may run."""
+    command = [sys.executable, "-c", "import dpspectral"]
+    try:
+        return not subprocess.run(command, user=61_000, group=61_000, extra_groups=[], cwd="/").returncode
+    except OSError:
+        return False
+
+
+ACCOUNTS = other_accounts()
+ACCOUNT, NODES = 61_000, grp.getgrnam("nogroup") if ACCOUNTS else grp.getgrgid(os.getgid())  # of parties, of nodes
+GROUP = f'socket_group = "{NODES.gr_name}"\n' if ACCOUNTS else ""
 UNIT, BUDGET, RANK, ITEMS, SEED = Interaction(20), Budget(5.0, 1e-8), 8, 150, 7
 
 
@@ -77,21 +95,32 @@ def free_port() -> int:
 
 
 def party_files(folder: Path, R: sp.csr_array, parties: int, room: float = 1) -> None:
-    """Rows, policy and ledger (with room for some runs) of each party; the list of items for all."""
+    """Rows, policy and ledger (with room for some runs) of each party; the lists of items and members for all."""
+    lines = []
     (folder / "items.txt").write_text("\n".join(map(str, range(ITEMS))) + "\n")
     edges = np.linspace(0, R.shape[0], parties + 1).astype(int)
     for party in range(parties):
         own = folder / f"party{party}"
         own.mkdir()
         pairs = R[edges[party] : edges[party + 1]].tocoo()
-        lines = ["user,item", *(f"{u},{i}" for u, i in zip(pairs.row, pairs.col, strict=True))]
-        (own / "rows.csv").write_text("\n".join(lines) + "\n")
+        records = ["user,item", *(f"{u},{i}" for u, i in zip(pairs.row, pairs.col, strict=True))]
+        (own / "rows.csv").write_text("\n".join(records) + "\n")
+        (own / "rows.csv").chmod(0o600)
+        lines.append(make_identity(own / "identity.key", f"party{party}"))
         Ledger.create(own / "party.ledger", Budget(BUDGET.epsilon * room, BUDGET.delta))
         (own / "policy.toml").write_text(
-            f'data = "rows.csv"\nitems = "{folder / "items.txt"}"\nledger = "party.ledger"\n[allow]\n'
-            f'unit = "interaction"\nfloor = 20\nepsilon = 5.0\ndelta = 1e-8\nparties = {parties}\nreleases = 8\n'
+            f'data = "rows.csv"\nitems = "{folder / "items.txt"}"\nledger = "party.ledger"\n'
+            f'members = "{folder / "members.txt"}"\nsocket = "{folder / f"{party}.sock"}"\n{GROUP}[allow]\n'
+            f'unit = "interaction"\nfloor = 20\nepsilon = 5.0\ndelta = 1e-8\nreleases = 8\n'
             f"not_private_seed = {SEED}\n"
         )
+    (folder / "members.txt").write_text("\n".join(lines) + "\n")
+    if ACCOUNTS:
+        for party in range(parties):
+            own = folder / f"party{party}"
+            for place in (own, *own.iterdir()):
+                os.chown(place, ACCOUNT + party, ACCOUNT + party)
+            own.chmod(0o700)
 
 
 class Deployment:
@@ -100,6 +129,7 @@ class Deployment:
     def __init__(self, folder: Path, parties: int) -> None:
         self.folder, self.parties, self.port = folder, parties, free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.parties_processes: dict[int, subprocess.Popen[bytes]] = {}
         path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, **ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}
         certificates(folder)
@@ -111,14 +141,31 @@ class Deployment:
             f'root-certificates = "{folder / "ca.crt"}"\n'
         )
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *command: str, **account: object) -> subprocess.Popen[bytes]:
         log = (self.folder / f"{name}.log").open("wb")
         found = subprocess.Popen(
             [str(BIN / command[0]), *command[1:]], stdout=log, stderr=subprocess.STDOUT, env=self.environment,
-            start_new_session=True,
+            start_new_session=True, **account,  # type: ignore[call-overload]
         )  # fmt: skip
         self.processes.append(found)
         return found
+
+    def answers(self, number: int) -> bool:
+        with socket.socket(socket.AF_UNIX) as line:
+            return not line.connect_ex(str(self.folder / f"{number}.sock"))
+
+    def party(self, number: int) -> subprocess.Popen[bytes]:
+        """The party's own process, under its own account; the group of nodes may connect to its socket."""
+        policy = str(self.folder / f"party{number}" / "policy.toml")
+        own = ACCOUNT + number
+        account = {"user": own, "group": own, "extra_groups": [NODES.gr_gid]} if ACCOUNTS else {}
+        found = self.start(f"party{number}", "dpspectral", "party", "serve", "--policy", policy, **account)
+        self.parties_processes[number] = found
+        for _ in range(600):
+            if (self.folder / f"{number}.sock").is_socket() and found.poll() is None and self.answers(number):
+                return found
+            time.sleep(0.1)
+        raise AssertionError((self.folder / f"party{number}.log").read_text())
 
     def superlink(self) -> None:
         self.start(
@@ -144,12 +191,13 @@ class Deployment:
         return found.stdout + found.stderr
 
     def supernode(self, number: int, key: int | None = None) -> subprocess.Popen[bytes]:
-        policy = self.folder / f"party{number}" / "policy.toml"
+        account = {"user": ACCOUNT - 1, "group": NODES.gr_gid, "extra_groups": []} if ACCOUNTS else {}
         return self.start(
             f"node{number if key is None else 'x'}", "flower-supernode", "--root-certificates",
             str(self.folder / "ca.crt"), "--superlink", f"127.0.0.1:{self.port}", "--auth-supernode-private-key",
-            str(self.folder / f"node{number if key is None else key}.key"), "--node-config", f'policy="{policy}"',
-            "--port", str(free_port()), "--max-retries", "3",
+            str(self.folder / f"node{number if key is None else key}.key"), "--node-config",
+            f'socket="{self.folder / f"{number}.sock"}"',
+            "--port", str(free_port()), "--max-retries", "3", **account,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -164,6 +212,7 @@ def deployed(folder: Path, parties: int) -> Iterator[Deployment]:
     try:
         found.superlink()
         for number in range(parties):
+            found.party(number)
             found.flwr("supernode", "register", str(folder / f"node{number}.pub"), "test")
             found.supernode(number)
         yield found
@@ -175,7 +224,8 @@ def app(folder: Path, parties: int, **more: object) -> Path:
     """The packaged app: a pyproject.toml that points at our ServerApp and ClientApp."""
     config = {
         "items": str(folder / "items.txt"), "unit": "interaction", "floor": 20, "rank": RANK, "epsilon": 5.0,
-        "delta": 1e-8, "parties": parties, "collusion": 1, "drop-tolerance": 1, "users": 100_000, "patience": 120.0,
+        "delta": 1e-8, "members": str(folder / "members.txt"), "collusion": 1, "drop-tolerance": 1,
+        "users": 100_000, "patience": 120.0,
         "out": str(folder / "basis.npz"), "random-state": 0, "catalogue": "none", "iterations": 2,
         "oversampling": 8, **more,
     }  # fmt: skip
@@ -222,7 +272,7 @@ def main() -> None:
         assert (folder / "basis.npz").exists(), f"no result; logs in {folder}"
         print(f"{time.perf_counter() - start:.0f} s")
         refused = (folder / "nodex.log").read_text()
-    found = np.load(folder / "basis.npz")["components"]
+    found = Result.load(folder / "basis.npz").components
     expected = in_process(R, chosen.parties)
     print("bit for bit the in-process basis:", np.array_equal(found, expected))
     print("the node without a registered key was refused:", "Failed to activate SuperNode" in refused)

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import readers
 import scipy.sparse as sp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from flwr.app import ConfigRecord, RecordDict
 
 from dpspectral import (
@@ -29,16 +31,18 @@ from dpspectral import (
     Ledger,
     NotPrivate,
     Party,
+    PrivateCatalogue,
     PrivateRecommender,
     power_method,
 )
 from dpspectral.data.datasets import load
-from dpspectral.data.parquet import pairs_of
 from dpspectral.data.split import load_split
 from dpspectral.data.store import Store
 from dpspectral.data.tables import DataError, read_catalogue
-from dpspectral.deploy.flower.envelope import NAME, Envelope, answer_of
-from dpspectral.deploy.flower.policy import Policy
+from dpspectral.deploy.flower.envelope import NAME, frame_of, reply_of
+from dpspectral.deploy.party.identity import public_line, read_members
+from dpspectral.deploy.party.plan import NotAllowedError, Plan
+from dpspectral.deploy.party.policy import Policy
 from dpspectral.deploy.settings import SettingsError
 from dpspectral.deploy.zeromq.config import Config
 from dpspectral.privacy.entries import Release
@@ -47,11 +51,12 @@ from dpspectral.privacy.ledger_file import LedgerFileError
 from dpspectral.protocols.common import encoding
 from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.journal import Journal, OpenedSum
+from dpspectral.protocols.common.keys import signing_key
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.common.question import decode as question
-from dpspectral.protocols.peers import peer_frames as frames
+from dpspectral.protocols.peers import mailbox as frames
+from dpspectral.protocols.peers.ballot import State, Value
 from dpspectral.protocols.peers.peers import from_bytes
-from dpspectral.protocols.peers.value import State, Value
 from dpspectral.protocols.secure_sum import messages
 from dpspectral.protocols.secure_sum.client import Client
 from dpspectral.protocols.secure_sum.messages import Kind
@@ -60,7 +65,8 @@ from dpspectral.release.queries import Popularity, Product
 from dpspectral.reports.basis_page import of_file
 
 Target = Callable[[bytes], Any]
-SETUP = Setup(bytes(16), 5, 1, 1, 3, bytes(32))
+IDENTITIES = [bytes([k]) * 32 for k in range(5)]
+SETUP = Setup(5, 1, 1, 3, bytes(16), tuple(map(signing_key, IDENTITIES)))
 _FOLDER = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
 
 
@@ -99,7 +105,7 @@ def catalogue(content: bytes) -> None:
 def parquet(content: bytes) -> None:
     data(".parquet", content)
     with contextlib.suppress(DataError):
-        list(pairs_of(_file(content, "data.parquet"), {"2": 0, "0": 1, "3": 2}))
+        load(_file(content, "data.parquet"), items=["2", "0", "3"], unknown_items="drop", bad_lines="skip")
 
 
 def parts(content: bytes) -> None:
@@ -154,7 +160,7 @@ def peer_config(content: bytes) -> None:
 
 def memory(content: bytes) -> None:
     with contextlib.suppress(RefusedError):
-        Client.load(content, SETUP, 0, _HOLDER)
+        Client.load(content, SETUP, 0, _HOLDER, IDENTITIES[0])
 
 
 def flower_record(content: bytes) -> None:
@@ -163,11 +169,21 @@ def flower_record(content: bytes) -> None:
     except (ValueError, TypeError, AttributeError, RecursionError):  # not even a record of Flower's
         return
     for name, values in record[NAME].items():  # JSON has no bytes
-        if isinstance(values, str) and name in ("run", "seed", "message", "answer"):
+        if isinstance(values, str) and name in ("frame", "answer"):
             record[NAME][name] = values.encode()
-    for read in (Envelope.decode, answer_of):
-        with contextlib.suppress(RefusedError):
+    for read in (frame_of, reply_of):
+        with contextlib.suppress(ValueError):
             read(record)
+
+
+def terms(content: bytes) -> None:
+    with contextlib.suppress(RefusedError, NotAllowedError):
+        Plan.decode(Setup.of_terms(bytes(16), content, SETUP.members).plan)
+
+
+def members(content: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        read_members(_file(content, "members.txt"))
 
 
 def journal(content: bytes) -> None:
@@ -252,10 +268,16 @@ def _questions() -> list[bytes]:
     return [Question("x", query, 0.5, Budget(1, 1e-6), SETUP, 9).encode() for query in queries]
 
 
-def _basis() -> bytes:
-    found = power_method(np.eye(4), 2, unit=Interaction(2), budget=Budget(1, 1e-6), noise=NotPrivate(0), catalogue=None)
-    found.save(_FOLDER / "seed-basis.npz")
-    return (_FOLDER / "seed-basis.npz").read_bytes()
+def _bases() -> list[bytes]:
+    """Of all items without names, and of two kept out of four with names; compressed and plain."""
+    options = {"unit": Interaction(2), "budget": Budget(1, 1e-6), "noise": NotPrivate(0)}
+    seeds = []
+    for catalogue, names in ((None, None), (PrivateCatalogue(items=2), ["a", "b", "é", "7"])):
+        path = _FOLDER / "seed-basis.npz"
+        power_method(np.eye(4), 2, catalogue=catalogue, **options).save(path, items=names)
+        with np.load(path) as content:
+            seeds += [path.read_bytes(), _saved(lambda out, arrays=dict(content): np.savez(out, **arrays))]
+    return seeds
 
 
 def _parquet() -> bytes:
@@ -276,13 +298,16 @@ def _sheet() -> bytes:
     return struct.pack("<HHHH", 9, 4, 2, 16) + b"".join(cells) + struct.pack("<HH", 10, 0)
 
 
+def _members() -> bytes:
+    lines = []
+    for identity in IDENTITIES[:2]:
+        lines.append(public_line(Ed25519PrivateKey.from_private_bytes(identity).public_key(), "name"))
+    return "\n".join(["# members", *lines]).encode()
+
+
 def _flower_records() -> list[bytes]:
-    envelope = {
-        "run": "r" * 16, "parties": 5, "collusion": 1, "drop-tolerance": 1, "rounds": 3, "seed": "s" * 32, "party": 2,
-        "catalogue": "ab", "stage": "ask", "message": "hello",
-    }  # fmt: skip
     answer = {"answer": "x", "answered": True, "reason": ""}
-    return [json.dumps(found).encode() for found in (envelope, answer)]
+    return [json.dumps(found).encode() for found in ({"frame": "hello"}, answer)]
 
 
 _POLICY = b"""data = "d.csv"
@@ -297,8 +322,12 @@ unit = "interaction"
 floor = 3
 epsilon = 1.0
 delta = 1e-6
-parties = 4
-collusion = 1
+collusion = 0.2
+queries = ["product"]
+approval = true
+[period]
+days = 30
+runs = 3
 """
 _CONFIG = (
     'name = "1"\ndata = "d.csv"\nitems = "i.txt"\nledger = "l.db"\nkey = "k"\nout = "o.npz"\n'
@@ -355,19 +384,22 @@ TARGETS: dict[str, tuple[Target, list[bytes]]] = {
         ],
     ),
     "agreed arrays": (arrays, [_saved(lambda out: np.save(out, np.eye(2)))]),
-    "party's memory": (memory, [Client(SETUP, 0, _HOLDER).dump()]),
+    "party's memory": (memory, [Client(SETUP, 0, _HOLDER, IDENTITIES[0]).dump()]),
     "flower records": (flower_record, _flower_records()),
     "journal": (
         journal,
         [b'{"seed": 3}', _saved(lambda out: np.savez(out, integers=np.arange(3), survivors=np.int64(2)))],
     ),
     "policy": (policy, [_POLICY]),
+    "terms of a run": (terms, [SETUP.terms, SETUP.terms + Plan(Budget(1, 1e-6), "x").encode()]),
+    "members": (members, [_members()]),
     "peer config": (peer_config, [_CONFIG]),
     "ledger text": (ledger_json, [_ledger_text()]),
     "ledger file": (ledger_file, [_ledger_bytes()]),
-    "recommender": (recommender, [_saved(lambda out: np.savez(out, components=np.eye(3), eigenvalues=np.ones(3)))]),
-    "page": (page, [_basis()]),
+    "recommender": (recommender, _bases()),
+    "page": (page, _bases()),
     "store": (store, [_store_bytes()]),
+    **readers.TARGETS,
 }
 
 

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from dpspectral import BoundedRows, Budget, BudgetExceededError, Interaction, Ledger, NotPrivate, PowerOptions, User
 from dpspectral.core import threads
-from dpspectral.linalg import operators
+from dpspectral.linalg import operators, triangle
 from dpspectral.linalg.operators import BinaryGram
 from dpspectral.methods import catalogue, dense
 from dpspectral.methods.catalogue import PrivateCatalogue, choose
@@ -476,7 +476,9 @@ def games(monkeypatch, row, unit, floor, scale, seeds):
         return floor
 
     def all_of_it(matrix, _):
-        seen.append(matrix.product(np.eye(3, dtype=np.int64)).ravel())
+        M = np.zeros((3, 3))
+        triangle.unpack(matrix.integers, np.arange(3), M)
+        seen.append(M.ravel())
 
     def no_solver(*_, **__):
         return np.ones(1), np.eye(3)[:, :1]
@@ -487,7 +489,7 @@ def games(monkeypatch, row, unit, floor, scale, seeds):
             patch.setattr(module, "ThreadPoolExecutor", Inline)
         patch.setattr(catalogue, "choose_floor", attackers_floor)
         patch.setattr(dense, "leading_eigenpairs", no_solver)
-        patch.setattr(item_matrix.NoisyMatrix, "leading", all_of_it)
+        patch.setattr(item_matrix.BlockedMatrix, "leading", all_of_it)
         for seed in seeds:
             seen.clear()
             noise = NotPrivate(seed, scale)

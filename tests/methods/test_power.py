@@ -21,7 +21,7 @@ from dpspectral import (
     power_method,
 )
 from dpspectral.linalg import orthonormal
-from dpspectral.linalg.operators import BinaryGram
+from dpspectral.linalg.operators import BinaryGram, ClippedGram
 from dpspectral.methods.power import plain_power_method, start_matrix
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.release.source import Curator
@@ -247,12 +247,21 @@ def test_entry_exists_before_the_noise_is_drawn(ratings):
     assert len(ledger.entries) == 2
 
 
-def test_failed_product_is_not_charged(ratings, monkeypatch):
+@pytest.mark.parametrize(
+    ("clip", "failing", "charged"),
+    [
+        (False, (BinaryGram, "product"), []),
+        (True, (ClippedGram, "lengths"), []),
+        (True, (ClippedGram, "clipped_product"), ["lengths of contributions, iteration 1 of 2"]),
+    ],
+)
+def test_failed_product_is_not_charged(ratings, monkeypatch, clip, failing, charged):
     ledger = Ledger(BUDGET)
-    monkeypatch.setattr(BinaryGram, "product", lambda *_: 1 / 0)
+    monkeypatch.setattr(*failing, lambda *_, **__: 1 / 0)
+    options = PowerOptions(iterations=2, oversampling=20, clip=clip)
     with pytest.raises(ZeroDivisionError):
-        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, catalogue=None)
-    assert not ledger.entries
+        power_method(ratings, 3, unit=User(), budget=BUDGET, ledger=ledger, catalogue=None, options=options)
+    assert [entry.what for entry in ledger.entries] == charged
 
 
 @pytest.mark.parametrize("rows", [40, 5000, 9001])
@@ -303,7 +312,11 @@ def test_progress_hook_sees_every_iteration_and_can_stop_the_run(ratings):
             progress=stop,
             catalogue=None,
         )
-    assert len(ledger.entries) == 1
+    assert [entry.what.partition(",")[0] for entry in ledger.entries] == [
+        "lengths of contributions",
+        "power iteration 1 of 3",
+        "lengths of contributions",  # of the second iteration, whose product was stopped
+    ]
 
 
 def test_components_and_eigenvalues_without_noise_are_those_of_the_matrix(ratings):
@@ -316,7 +329,7 @@ def test_components_and_eigenvalues_without_noise_are_those_of_the_matrix(rating
         3,
         unit=User(),
         budget=BUDGET,
-        options=PowerOptions(iterations=30, oversampling=20),
+        options=PowerOptions(iterations=30, oversampling=20, clip=False),
         noise=SILENT,
         catalogue=None,
     )
@@ -421,7 +434,7 @@ def test_saved_file_holds_released_values_only(ratings, tmp_path):
     result = power_method(ratings, 2, unit=User(), budget=BUDGET, catalogue=None)
     result.save(tmp_path / "basis.npz", items=[str(i) for i in range(80)])
     with np.load(tmp_path / "basis.npz") as file:
-        assert set(file.files) == {"components", "eigenvalues", "summary", "items"}
+        assert set(file.files) == {"components", "eigenvalues", "summary", "item_names"}
         summary = json.loads(str(file["summary"]))
     assert summary["private"]
     assert "300" not in json.dumps(

@@ -36,7 +36,7 @@ def test_recall_and_ndcg_by_hand():
 
 def test_blocks_do_not_matter(monkeypatch):
     whole = evaluate(scores, TRAIN, TEST, top=2)
-    monkeypatch.setattr("dpspectral.models.ranking._BLOCK", 1)
+    monkeypatch.setattr("dpspectral.models.ranking.BLOCK", 1)
     assert evaluate(scores, TRAIN, TEST, top=2) == whole
 
 

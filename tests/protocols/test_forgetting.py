@@ -73,14 +73,14 @@ class Recorded:
                     self._split(found, int(owner), int(r), party, bytes.fromhex(both))
         guesses = {bytes.fromhex(text) for content in dumps for text in re.findall(r"[0-9a-f]{64}", content.decode())}
         publics = {party: body[: keys.KEY_BYTES] for party, body in self.bodies("keys").items()}
-        context = self.network.setup.fingerprint
+        run = self.network.server.run
         for sender, body in self.bodies("shares").items():
-            for receiver, sealed in entries(body, sealing.bundle_bytes(self.network.setup)).items():
+            for receiver, sealed in entries(body, sealing.bundle_bytes(self.network.setup.rounds)).items():
                 for guess in guesses:
-                    agreed = keys.agreed(guess, [publics[sender], publics[receiver]], context)
+                    agreed = keys.agreed(guess, [publics[sender], publics[receiver]], run.name)
                     for key in (guess, *(sealing.seal_keys(one, sender, receiver)[0] for one in agreed)):
                         try:
-                            content = sealing.unseal(key, sealed, self.network.setup, sender, receiver)
+                            content = sealing.unseal(key, sealed, run, sender, receiver)
                         except ValueError:
                             continue
                         for r in range(ROUNDS):

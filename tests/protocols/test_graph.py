@@ -5,7 +5,7 @@ from math import comb
 
 import pytest
 
-from dpspectral.protocols.secure_sum.setup import Graph, choose_committee, choose_graph
+from dpspectral.protocols.secure_sum.graph import Graph, choose_committee, choose_graph
 
 SEED = bytes(range(32))
 

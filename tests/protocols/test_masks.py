@@ -115,7 +115,7 @@ def test_real_masks_are_uniform_and_independent():
     network = LocalNetwork(holders, rounds=1, tamper=tamper)
     selves = [network.clients[party].memory.secrets[0].self_mask for party in range(5)]
     assert not network.sum(b"", size, bits).integers.any()
-    used = purpose(b"self", asked_view(network.setup, 0, bitmap(range(5), 5)))
+    used = purpose(b"self", asked_view(network.server.run, 0, bitmap(range(5), 5), size, bits))
     opened = []
     for party in range(5):
         vector = sent[party].astype(np.uint32)

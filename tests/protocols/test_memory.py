@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from dpspectral.protocols.secure_sum import memory
 from dpspectral.protocols.secure_sum.client import Client
 from dpspectral.protocols.secure_sum.memory import Answered
 from dpspectral.protocols.secure_sum.network import LocalNetwork
-from dpspectral.protocols.secure_sum.setup import Setup
 
 
 class Fixed:
@@ -39,7 +39,7 @@ class Forgetful(LocalNetwork):
 
 
 def again(client):
-    return Client.load(client.dump(), client.setup, client.party, client.holder)
+    return Client.load(client.dump(), client.setup, client.party, client.holder, client._identity)
 
 
 @pytest.mark.parametrize("parties", [5, 20])
@@ -87,19 +87,19 @@ def test_memory_of_another_run_or_party_or_a_damaged_one_is_refused():
     network = LocalNetwork([Fixed([1])] * 4, rounds=2)
     network.start()
     client, content = network.clients[0], network.clients[0].dump()
-    other = Setup(bytes(16), 4, 1, 0, 2, bytes(32))
+    other = replace(client.setup, run=bytes(16))
     for setup, party in ((other, 0), (client.setup, 1)):
         with pytest.raises(RefusedError, match="another run"):
-            Client.load(content, setup, party, client.holder)
-    for damaged in (b"", b"{}", content[:-5], content.replace(b'"pen"', b'"pin"'), b"[]"):
+            Client.load(content, setup, party, client.holder, network._identities[party])
+    for damaged in (b"", b"{}", content[:-5], content.replace(b'"nonce"', b'"once"'), b"[]"):
         with pytest.raises(RefusedError, match="damaged"):
-            Client.load(damaged, client.setup, 0, client.holder)
+            Client.load(damaged, client.setup, 0, client.holder, client._identity)
     assert json.loads(content)["party"] == 0
 
 
 def test_an_old_copy_cannot_answer_a_stage_again(tmp_path):
     """The client itself would: only the disk knows."""
-    setup = Setup(bytes(16), 4, 1, 0, 2, bytes(32))
+    setup = LocalNetwork([Fixed([1])] * 4, rounds=2).setup
     answered = Answered(tmp_path / "rounds")
     places = list(itertools.product((0, 1), ("masked", "confirm", "unmask")))
     for place in places:
@@ -107,6 +107,6 @@ def test_an_old_copy_cannot_answer_a_stage_again(tmp_path):
     for place in places:
         with pytest.raises(RefusedError, match="answered before"):
             Answered(tmp_path / "rounds").begin(setup, *place)
-    Answered(tmp_path / "rounds").begin(Setup(bytes(15) + b"x", 4, 1, 0, 2, bytes(32)), 0, "masked")
+    Answered(tmp_path / "rounds").begin(replace(setup, run=bytes(15) + b"x"), 0, "masked")
     assert (tmp_path / "rounds").stat().st_mode & 0o077 == 0
     assert memory.Answered is Answered

@@ -54,7 +54,7 @@ class Lying:
         for party in sorted(set(range(S)) - gone):
             body = bitmap(rosters[party], S) + questions[party]
             self.total += ring.unpacked(self.tell(Kind.ASK, party, body), SIZE, BITS)
-            self.views[party] = module.asked_view(self.setup, 0, body)
+            self.views[party] = module.asked_view(self.server.run, 0, body, SIZE, BITS)
 
     def secrets(self):
         """What the others give away once they have signed the view they share: one secret of every party."""

@@ -17,7 +17,8 @@ from scipy.optimize import linprog
 from scipy.stats import norm
 
 from dpspectral.privacy.budget import log_delta
-from dpspectral.protocols.peers.accountant import (
+from dpspectral.protocols.peers.peer_graph import PeerGraph
+from dpspectral.protocols.peers.peer_setup import (
     EDGE_LOSS,
     Correlation,
     colluding_neighbours,
@@ -26,7 +27,6 @@ from dpspectral.protocols.peers.accountant import (
     least_connectivity,
     spectral,
 )
-from dpspectral.protocols.peers.peer_graph import PeerGraph
 
 CYCLE = ((0, 1), (0, 3), (1, 2), (2, 3))
 DIAMOND = (*CYCLE, (0, 2))

@@ -25,8 +25,9 @@ from dpspectral.protocols.common.encoding import AbortedError, bitmap, members_a
 from dpspectral.protocols.common.party import row_parts, split
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.local_peers import LocalPeers
-from dpspectral.protocols.peers.peer_frames import Frame, Kind
+from dpspectral.protocols.peers.mailbox import Frame, Kind
 from dpspectral.protocols.peers.peer_graph import PeerGraph
+from dpspectral.protocols.peers.peer_keys import PeerKeys
 from dpspectral.protocols.peers.peer_setup import PeerSetup
 from dpspectral.release.queries import Popularity
 
@@ -867,6 +868,24 @@ def test_a_strange_greeting_is_refused(name):
         assert "3" in str(room.errors[0])
 
 
+def test_who_is_started_again_while_others_wait_takes_part():
+    """Peer 4 is late; peer 3 has greeted, dies, and is started again with new keys before 4 comes."""
+
+    def fault(time, sender, to, frame):
+        if not restarted and time > 8.0:
+            restarted.append(time)
+            room.net.peers[3].keys.__dict__.update(PeerKeys(3, room.setup).__dict__)  # it remembers nothing
+        return LOST if 4 in (sender, to) and time < 20.0 else 0.0
+
+    restarted = []
+    room = Room(5, fault=fault)
+    with room:
+        assert restarted
+        assert not room.errors
+        assert len({peer.run for peer in room.net.peers}) == 1
+        assert set(room.sum()) == set(range(5))
+
+
 def test_who_comes_again_with_other_keys_stays_who_it_was():
     with Room(5) as room:
         body = bytes(range(64)) + greeting(room, 3)[64:]
@@ -886,7 +905,7 @@ def test_who_comes_again_with_other_keys_stays_who_it_was():
 
 def test_who_greeted_with_keys_not_its_own_is_not_understood():
     """The others take it for gone; no sum has its part."""
-    with strange_greeting(lambda body: keys.public_key(bytes(range(32))) + body[32:]) as room:
+    with strange_greeting(lambda body: keys.public_key(bytes(range(32))) + body[32:], genuine=False) as room:
         found = room.sum()
         assert 3 not in found
         assert room.charged(3) == 0

@@ -20,6 +20,7 @@ from dpspectral import (
     PeerGraph,
     Peers,
     PowerOptions,
+    Result,
     User,
     decompose,
 )
@@ -30,9 +31,10 @@ from dpspectral.protocols.common.encoding import members_and_rest
 from dpspectral.protocols.common.keys import public_key
 from dpspectral.protocols.common.party import split
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.peers import edges
+from dpspectral.protocols.peers import peer_keys
 from dpspectral.protocols.peers.local_peers import LocalPeers
-from dpspectral.protocols.peers.peer_frames import Kind
+from dpspectral.protocols.peers.mailbox import Kind
+from dpspectral.protocols.peers.peer_keys import add_edge_noise
 from dpspectral.protocols.peers.peer_setup import PeerSetup
 from dpspectral.protocols.simulated import SimulatedSum
 from dpspectral.release.queries import ItemMatrix, Popularity, Product
@@ -156,21 +158,21 @@ def test_both_ends_of_an_edge_draw_the_same_noise_for_one_sum_only():
     query = ItemMatrix(UNIT, 12)
     privates = [bytes([k]) * 32 for k in range(3)]
     publics = [public_key(private) for private in privates]
-    ours = edges.pair_keys(privates[0], {1: publics[1], 2: publics[2]}, b"run")
-    theirs = edges.pair_keys(privates[1], {0: publics[0]}, b"run")
+    ours = peer_keys.pair_keys(privates[0], {1: publics[1], 2: publics[2]}, b"run")
+    theirs = peer_keys.pair_keys(privates[1], {0: publics[0]}, b"run")
     assert ours[1] == theirs[0]
 
     def drawn(seed, own, other):
         total = np.zeros(query.shape, dtype=np.int64)
-        edges.add_edge_noise(total, query, seed, 1000.0, own, other)
+        add_edge_noise(total, query, 1000.0, [(seed, own, other)])
         return total
 
-    first = drawn(edges.seed(ours[1], 0), 0, 1)
-    assert np.array_equal(first, -drawn(edges.seed(theirs[0], 0), 1, 0))
+    first = drawn(peer_keys.seed(ours[1], 0), 0, 1)
+    assert np.array_equal(first, -drawn(peer_keys.seed(theirs[0], 0), 1, 0))
     others = [
-        edges.seed(ours[1], 1),
-        edges.seed(ours[2], 0),
-        edges.seed(edges.pair_keys(privates[0], {1: publics[1]}, b"other run")[1], 0),
+        peer_keys.seed(ours[1], 1),
+        peer_keys.seed(ours[2], 0),
+        peer_keys.seed(peer_keys.pair_keys(privates[0], {1: publics[1]}, b"other run")[1], 0),
     ]
     for seed in others:
         assert abs(np.corrcoef(first, drawn(seed, 0, 1))[0, 1]) < 0.8  # 78 samples
@@ -325,8 +327,7 @@ def test_federate_with_peers(tmp_path, ratings):
     assert content["parties"]["price"] == pytest.approx(math.sqrt(10 / 8 * 1.01), rel=0.01)
     assert {one["survivors"] for one in content["sums"]} == {10}
     assert all(one["spent"] <= one["charged"] for one in content["happened"])
-    with np.load(tmp_path / "b.npz") as basis:
-        assert basis["components"].shape == (80, 3)
+    assert Result.load(tmp_path / "b.npz").components.shape == (80, 3)
     words = CliRunner().invoke(main, [*command, *common])
     assert "times a curator's noise" in words.stdout
     wrong = CliRunner().invoke(main, [*command[:2], "--parties", "10", "--degree", "6", *common])

@@ -15,11 +15,11 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import ROW_BITS
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.secure_sum.network import LocalNetwork
-from dpspectral.protocols.secure_sum.setup import Setup
+from dpspectral.protocols.secure_sum.setup import Tolerances
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowSum, Users
 
 N, BUDGET = 6, Budget(50, 1e-6)
-SETUP = Setup(bytes(16), 4, 1, 0, 3, bytes(32))
+SETUP = Tolerances(4, 1, 0, 3)
 QUIET = NotPrivate(0, scale=0)
 X = Iterate.of_integers(np.full((N, 2), (1 << 20) // 3), 20)
 
@@ -175,7 +175,7 @@ def test_a_store_without_users_answers_like_any_other(tmp_path):
 
     empty = Store.write(tmp_path / "empty", [], 5)
     party = Party(empty, Interaction(2))
-    setup = Setup(bytes(16), 3, 1, 0, 4, bytes(32))
+    setup = Tolerances(3, 1, 0, 4)
     query = Popularity(Interaction(2), 5, noise_shares=setup.noise_shares)
     vector, _, _ = party.answer(Question("it", query, 0.1, Budget(1, 1e-6), setup, 10).encode(), setup)
     assert vector.shape == (5,)

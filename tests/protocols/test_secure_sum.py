@@ -21,6 +21,7 @@ from dpspectral import (
     Party,
     PowerOptions,
     PrivateCatalogue,
+    Result,
     SecureSum,
     SymmetricUpdate,
     User,
@@ -33,7 +34,7 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.protocols.common.encoding import AbortedError
 from dpspectral.protocols.common.question import Question, decode
 from dpspectral.protocols.secure_sum.network import LocalNetwork
-from dpspectral.protocols.secure_sum.setup import Setup
+from dpspectral.protocols.secure_sum.setup import Tolerances
 from dpspectral.protocols.simulated import SimulatedSum
 from dpspectral.release.queries import Popularity, Product
 from dpspectral.release.source import Curator
@@ -160,7 +161,7 @@ def test_a_server_that_keeps_a_party_in_the_dark_does_not_get_its_answers_for_fr
                 server.receive(clients[party].receive(wave.message(party)))
         server.advance()
         assert 2 in server.result().survivors
-        server._present |= {2}  # the lie: party 2 is asked again
+        server.present |= {2}  # the lie: party 2 is asked again
         assert len(parties[2].ledger.entries) == number + 1
     wave = server.ask(asked.encode(), asked.terms.size, asked.terms.bits)
     with pytest.raises(BudgetExceededError):
@@ -279,7 +280,7 @@ def test_rounds_run_out_with_a_clear_word(ratings):
 # What a party agrees to
 
 
-SETUP = Setup(bytes(16), 4, 1, 0, 3, bytes(32))  # three shares of noise
+SETUP = Tolerances(4, 1, 0, 3)  # three shares of noise
 
 
 def question(**changes):
@@ -341,11 +342,22 @@ def test_questions_come_back_from_bytes_and_damaged_ones_are_refused(data):
         decode(bytes(flipped), SETUP)
 
 
+@pytest.mark.parametrize("what", ["", "x" * 201, "\x1b[2Jpopularity", "a\nb"])
+def test_labels_that_do_not_belong_in_a_ledger_are_refused(ratings, what):
+    party = Party(ratings, UNIT, ledger=Ledger(BUDGET))
+    if not what:
+        party.answer(question(what=what).encode(), SETUP)
+        return
+    with pytest.raises(ValueError, match="its label must be printable text of at most 200 letters"):
+        party.answer(question(what=what).encode(), SETUP)
+    assert not party.ledger.entries
+
+
 def test_noise_shares_and_width_come_from_the_setup_not_from_the_question(ratings):
     """The same bytes in a run with more parties mean a smaller share of noise each, and nothing in them can say so."""
     content = question().encode()
     assert b"shares" not in content
-    small = Setup(bytes(16), 12, 1, 0, 3, bytes(32))
+    small = Tolerances(12, 1, 0, 3)
     alone, among = decode(content, SETUP), decode(content, small)
     assert among.query.noise_shares == 11
     assert among.terms.share_deviation * among.query.scale < alone.terms.share_deviation * alone.query.scale
@@ -455,8 +467,7 @@ def test_federate_writes_a_basis_and_says_what_was_seen(file, tmp_path):
     assert found.exit_code == 0, found.output
     for words in ("server saw", "a party sent", "a party saw", "popularity of 80 items", "up to 2 of the parties"):
         assert words in " ".join(found.output.split())
-    content = np.load(out)
-    assert content["components"].shape == (80, 4)
+    assert Result.load(out).components.shape == (80, 4)
     found = CliRunner().invoke(main, ["federate", str(file), *ARGUMENTS, *options, "--json"])
     summary = json.loads(found.output)
     assert summary["private"]

@@ -10,8 +10,19 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import norm
 
-from dpspectral import BoundedRows, Budget, Interaction, Ledger, NotPrivate, User, decompose, power_method
+from dpspectral import (
+    BoundedRows,
+    Budget,
+    Interaction,
+    Ledger,
+    NotPrivate,
+    PrivateCatalogue,
+    User,
+    decompose,
+    power_method,
+)
 from dpspectral.cli import main
+from dpspectral.data.synthetic import tastes
 from dpspectral.reports import basis_page as basis
 from dpspectral.reports import meaning, page
 from dpspectral.reports.basis_page import report
@@ -105,6 +116,21 @@ def test_the_page_is_a_function_of_the_file(result, tmp_path):
     report(result, tmp_path / "a.html", items=names)
     assert basis.of_file(tmp_path / "a.npz") == (tmp_path / "a.html").read_text()
     assert "<item>" not in (tmp_path / "a.html").read_text()  # escaped
+
+
+def test_the_page_of_a_file_names_the_kept_items(tmp_path):
+    """Where few were kept, a file has their rows only; names must not be those of other items."""
+    R = tastes(800, 60)
+    found = decompose(
+        R, 3, unit=Interaction(), budget=Budget(20, 1e-7), catalogue=PrivateCatalogue(items=12), noise=NotPrivate(0)
+    )
+    found.save(tmp_path / "a.npz", items=[f"film & {k}" for k in range(60)])
+    told = unescape(basis.of_file(tmp_path / "a.npz"))
+    for number in range(3):
+        for item in np.argsort(-np.abs(found.components[:, number]), kind="stable")[:5]:
+            assert f"film & {item} {found.components[item, number]:+.2f}" in told
+    assert {int(k) for k in re.findall(r"film & (\d+)", told)} <= set(found.catalogue.chosen.tolist())
+    assert "basis.items" in told
 
 
 def test_wrong_names_and_files_are_refused(result, tmp_path):

@@ -8,9 +8,15 @@ the code that people run, and a mistake in it (noise too small, a wrong index, a
 bound exceed the claim.
 """
 
-from dpspectral.audit.attacks import ATTACKS, Attack
+from dpspectral.audit.attacks import OF_INTERACTIONS, Attack
 from dpspectral.audit.evidence import CONFIDENCES, Evidence, one_run_epsilon
 from dpspectral.audit.games import Finding, audit
 from dpspectral.audit.one_run import OneRun, one_run
+from dpspectral.audit.stream_attacks import Stream
+from dpspectral.audit.table_attacks import Groups, Quantiles
+from dpspectral.audit.user_attacks import OF_USERS
 
 __all__ = ["ATTACKS", "CONFIDENCES", "Attack", "Evidence", "Finding", "OneRun", "audit", "one_run", "one_run_epsilon"]
+
+_ALL: tuple[type[Attack], ...] = (*OF_INTERACTIONS, Groups, Quantiles, *OF_USERS, Stream)
+ATTACKS: dict[str, type[Attack]] = {attack.name: attack for attack in _ALL}

@@ -28,9 +28,9 @@ from dpspectral.protocols.common import ring
 from dpspectral.protocols.common.encoding import members_and_rest
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.peers import edges
-from dpspectral.protocols.peers.peer_frames import Frame, Kind
+from dpspectral.protocols.peers.mailbox import Frame, Kind
 from dpspectral.protocols.peers.peer_graph import PeerGraph
+from dpspectral.protocols.peers.peer_keys import add_edge_noise
 from dpspectral.protocols.peers.peers import Peers
 from dpspectral.protocols.secure_sum.secure_sum import SecureSum
 from dpspectral.release.queries import Product, Query
@@ -208,10 +208,10 @@ class Neighbour(_Sum):
         (root,) = set(range(self.parties)) - set(sent)  # what it has is what the others do not
         sent[root] = total - sum(sent.values(), np.zeros_like(total))
         attacker, edge = source.network.peers[0], setup.edge_deviation(question)
-        noisy = []
+        noisy, seeds = [], attacker.keys.seeds(instance, range(1, self.parties))
         for peer in range(1, self.parties):
             shared = np.zeros(question.terms.size, dtype=np.int64)
-            edges.add_edge_noise(shared, question.query, attacker.edge_seed(peer, instance), edge, peer, 0)
+            add_edge_noise(shared, question.query, edge, [(seeds[peer], peer, 0)])
             noisy.append(ring.decoded(sent[peer], question.terms.bits) - shared)
         covariance = edge**2 * setup.graph.laplacian(range(1, self.parties))
         covariance[np.diag_indices_from(covariance)] += question.terms.share_deviation**2
@@ -221,4 +221,4 @@ class Neighbour(_Sum):
         return float(np.sum(weights * (np.array(noisy) - means.mean(axis=0))))
 
 
-ATTACKS: dict[str, type[Attack]] = {attack.name: attack for attack in (Power, Catalogue, Dense, Server, Neighbour)}
+OF_INTERACTIONS: tuple[type[Attack], ...] = (Power, Catalogue, Dense, Server, Neighbour)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from dpspectral.audit.attacks import Attack
 from dpspectral.audit.evidence import CONFIDENCES, Evidence
-from dpspectral.core.blas import one_thread_if_small
+from dpspectral.core.threads import one_thread_if_small
 from dpspectral.privacy.budget import epsilon_from_mu
 
 _PORTION = 100  # games of one job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,8 +15,10 @@ from dpspectral.cli.data_set_ledger import ledger_words, open_ledger
 from dpspectral.cli.writing import check_room, save_or_keep
 from dpspectral.core.files import write_text
 from dpspectral.data import datasets
+from dpspectral.data.collecting import Progress, files_of
 from dpspectral.data.tables import Table
 from dpspectral.methods.catalogue import catalogue_by_name
+from dpspectral.methods.decompose import USUAL_RANK
 from dpspectral.methods.power import PowerOptions
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
@@ -48,7 +50,7 @@ class FitOptions:
     """What the options say."""
 
     items: str | None
-    rank: int
+    rank: int | None
     epsilon: float
     delta: float
     out: Path
@@ -62,7 +64,7 @@ class FitOptions:
     neighbours: str
     row_norm: float | None
     binarize: bool
-    reading: dict[str, Any]  # how the file is read: arguments of `load`
+    reading: dict[str, Any]  # how the file is read: arguments of `read`
     iterations: int | None
     oversampling: int | None
     start: str | None
@@ -70,6 +72,8 @@ class FitOptions:
     max_bytes: int | None
     users: int | None
     report: str | None
+    coverage: float = 0.0
+    clip: bool = True
 
     @property
     def budget(self) -> Budget:
@@ -80,16 +84,22 @@ class FitOptions:
         weighting = self.weighting or "sqrt"
         return unit_by_name(self.kind, self.floor, weighting, self.neighbours, self.row_norm, self.binarize)
 
+    @property
+    def rounds(self) -> int:
+        """Sums that parties prepare for: whole users take two for each iteration, and others come before and after."""
+        return (2 if self.kind == "user" else 1) * (self.iterations or 3) + 4
+
     def opened(self) -> Ledger:
         """The ledger of the data set, or one for this call."""
         ledger = Ledger(self.budget) if self.ledger is None else open_ledger(self.ledger)
         ledger.label = self.label or self.out.name
         return ledger
 
-    def load(self, data: Path) -> Table:
-        """Read the file, once it is sure that the output can be written; then, that there is room for it."""
+    def load(self, data: Sequence[Path], progress: Progress | None = None) -> Table:
+        """Read the files, once it is sure that the output can be written; then, that there is room for it."""
         given = [Path(self.items)] if self.items else []
-        inputs = [data, *given, *([self.ledger] if self.ledger else [])]
+        files = [file.path for file in files_of(data)]
+        inputs = [*files, *given, *([self.ledger] if self.ledger else [])]
         check_out(self.out, *inputs)
         if self.page is not None:
             check_out(self.page, *inputs, option="--report")
@@ -97,9 +107,13 @@ class FitOptions:
                 raise ValueError(f"--report {self.page} is the file of --out; choose another one")
             if self.ledger is not None and self.page.resolve().name.startswith(self.ledger.resolve().name + "-"):
                 raise ValueError(f"--report {self.page} is called like a file of the ledger; choose another one")
-        table = datasets.load(data, items=self.items, **self.reading)
-        check_room(self.out, table.matrix.shape[1], self.rank, table.items, self.page, self.ledger)
+        table = datasets.read(data, items=self.items, progress=progress, **self.reading)
+        check_room(self.out, table.matrix.shape[1], self.components(table), table.items, self.page, self.ledger)
         return table
+
+    def components(self, table: Table) -> int:
+        """How many are asked for."""
+        return min(USUAL_RANK, int(table.matrix.shape[1])) if self.rank is None else self.rank
 
     def choices(self, table: Table) -> dict[str, Any]:
         """Arguments of `decompose`."""
@@ -111,8 +125,10 @@ class FitOptions:
                 oversampling=self.oversampling,
                 start=None if self.start == "auto" else self.start,
                 momentum=self.momentum,
+                clip=None if self.clip else False,
             ),
             **({} if self.max_bytes is None else {"max_bytes": self.max_bytes}),
+            "coverage": self.coverage,
             "users": "private" if self.users is None and table.users is not None else self.users,
         }
 
@@ -127,13 +143,7 @@ class FitOptions:
         """The result with what only the command knows."""
         names = None if table.items is None else tuple(table.items)
         named = replace(result, items=names)
-        return named.with_facts(own_budget=self.ledger is None, items_from=self.items_from(table))
-
-    def items_from(self, table: Table) -> str:
-        """Where the list of items came from. (Not its path: the result may be published.)"""
-        if table.items is None:
-            return "columns"
-        return self.items if self.items == datasets.FROM_DATA else "list"
+        return named.with_facts(own_budget=self.ledger is None, items_from=table.items_from)
 
     def write_page(self, result: Result) -> None:
         """The report on what was written. The release is paid for, so a report that fails does not undo it."""
@@ -167,13 +177,15 @@ class FitOptions:
         result = self.named(result, table)
         if result.facts.method == "power":
             how = f"{result.facts.iterations} iteration(s) of {result.facts.columns} columns"
-        values = ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (" …" if self.rank > 6 else "")
+        values = ", ".join(f"{value:.4g}" for value in result.eigenvalues[:6]) + (
+            " …" if len(result.eigenvalues) > 6 else ""
+        )
         return [
             *(("warning", text) for text in warnings_of(result)),
             ("protected", result.unit),
             ("guarantee", f"ε = {self.epsilon:.6g}, δ = {self.delta:g} (μ = {self.budget.mu:.6g}); this call only"),
             *([] if self.ledger is None else [("ledger", ledger_words(ledger))]),
-            ("basis", f"{result.components.shape[0]} items × {self.rank} components, {how}"),
+            ("basis", f"{result.components.shape[0]} items × {result.components.shape[1]} components, {how}"),
             ("noise", f"standard deviation {result.facts.noise_std:.4g} per entry of the (last) release"),
             *([("why", result.reason)] if result.reason else []),
             ("eigenvalues", values),

@@ -15,7 +15,7 @@ from dpspectral.cli.basis import FitOptions, paid
 from dpspectral.cli.console import OUT, facts, plain_errors, progress_bar
 from dpspectral.cli.writing import spent, write_or_keep
 from dpspectral.core.files import write_text, write_whole
-from dpspectral.data.tables import Table
+from dpspectral.data.tables import Table, catalogue_text
 from dpspectral.methods.decompose import decompose
 from dpspectral.methods.result import Result
 from dpspectral.protocols.peers.peers import Peers
@@ -25,27 +25,29 @@ _MOST_USERS = 1 << 24  # where no number was declared: the ring is wide enough f
 
 
 def federate(
-    data: Path, parties: int, collusion: int, drop_tolerance: int, engine: str, degree: int | None, as_json: bool,
-    **options: Any,
+    data: tuple[Path, ...], parties: int, collusion: int, drop_tolerance: int, engine: str, degree: int | None,
+    as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     with plain_errors():
         asked = FitOptions(**options)
         ledger, unit = asked.opened(), asked.unit
         table = asked.load(data)
         if engine == "flower":
-            _flower(asked, data, table, parties, collusion, drop_tolerance, as_json)
+            if len(data) > 1:
+                raise ValueError("--engine flower takes one file of DATA; its nodes read it themselves")
+            _flower(asked, data[0], table, parties, collusion, drop_tolerance, as_json)
             return
         more: dict[str, Any] = {} if degree is None else {"degree": degree}
         source: SecureSum | Peers = (Peers if engine == "peers" else SecureSum).split(
             table.matrix, unit, parties, collusion=collusion, drop_tolerance=drop_tolerance,
-            max_users=_MOST_USERS if asked.users is None else asked.users, rounds=(asked.iterations or 3) + 4, **more,
+            max_users=_MOST_USERS if asked.users is None else asked.users, rounds=asked.rounds, **more,
         )  # fmt: skip
         choices = asked.choices(table)
         if choices["users"] is None and unit.relation.startswith("interaction"):
             choices["users"] = int(table.matrix.shape[0])  # rows of a matrix are public
         with paid(ledger), progress_bar(1.0, "starting") as tell:
             result = decompose(
-                source, asked.rank, unit=unit, budget=asked.budget, **choices, ledger=ledger,
+                source, asked.components(table), unit=unit, budget=asked.budget, **choices, ledger=ledger,
                 progress=lambda text, part: tell(part, text),
             )  # fmt: skip
         summary = asked.write(result, table)
@@ -61,7 +63,7 @@ def _tell_peers(source: Peers, summary: dict[str, Any], told: list[tuple[str, st
     messages, size = (sum(getattr(one, name) for one in sent) / len(sent) for name in ("messages", "bytes"))
     if as_json:
         sums = [one._asdict() for one in source.opened]
-        happened = [asdict(one) for one in source.happened]
+        happened = [one._asdict() for one in source.happened]
         traffic = {"peer_mean": {"messages": messages, "bytes": size}}
         click.echo(json.dumps({**summary, "sums": sums, "happened": happened, "traffic": traffic}, indent=2))
         return
@@ -120,10 +122,10 @@ def _flower(
     from dpspectral.deploy.flower.simulate import simulate
 
     config: dict[str, Any] = {
-        "data": str(data.resolve()), "unit": asked.kind, "neighbours": asked.neighbours, "rank": asked.rank,
-        "epsilon": asked.epsilon, "delta": asked.delta, "parties": parties,
+        "data": str(data.resolve()), "unit": asked.kind, "neighbours": asked.neighbours,
+        "rank": asked.components(table), "epsilon": asked.epsilon, "delta": asked.delta, "parties": parties,
         "collusion": collusion, "drop-tolerance": drop_tolerance, "users": asked.users or _MOST_USERS,
-        "rounds": (asked.iterations or 3) + 4, "catalogue": asked.catalogue, "method": asked.method,
+        "rounds": asked.rounds, "catalogue": asked.catalogue, "method": asked.method,
     }  # fmt: skip
     given = {
         "floor": asked.floor, "weighting": asked.weighting, "row-norm": asked.row_norm,
@@ -131,7 +133,7 @@ def _flower(
         "ledger": None if asked.ledger is None else str(asked.ledger.resolve()),
         **{name.replace("_", "-"): value for name, value in asked.reading.items()},
     }  # fmt: skip
-    config |= {"rehearsal": True, "items-from": asked.items_from(table)}
+    config |= {"rehearsal": True, "items-from": table.items_from}
     config |= {name: value for name, value in given.items() if value is not None}
     for name in ("start", "momentum", "binarize", "max_bytes"):
         if getattr(asked, name):
@@ -140,7 +142,7 @@ def _flower(
         config["items"] = str(table.matrix.shape[1])
         if table.items is not None:
             config["items"] = str(Path(folder) / "items.txt")
-            write_text(config["items"], "\n".join(table.items) + "\n")
+            write_text(config["items"], catalogue_text(table.items))
         if asked.ledger is not None:
             config["state"] = str(Path(folder) / "server")
         made = Path(folder) / "basis.npz"

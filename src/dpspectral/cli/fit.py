@@ -13,15 +13,16 @@ from dpspectral.cli.console import facts, plain_errors, progress_bar
 from dpspectral.methods.decompose import decompose
 
 
-def fit(data: Path, threads: int | None, as_json: bool, **options: Any) -> None:
+def fit(data: tuple[Path, ...], threads: int | None, as_json: bool, **options: Any) -> None:
     with plain_errors():
         asked = FitOptions(**options)
         ledger, unit = asked.opened(), asked.unit
-        table = asked.load(data)
+        with progress_bar(1.0, "reading") as tell:
+            table = asked.load(data, lambda text, part: tell(part, text))
         with paid(ledger), progress_bar(1.0, "starting") as tell:
             result = decompose(
-                table.matrix, asked.rank, unit=unit, budget=asked.budget, **asked.choices(table), ledger=ledger,
-                threads=threads, progress=lambda text, part: tell(part, text),
+                table, asked.components(table), unit=unit, budget=asked.budget, **asked.choices(table), ledger=ledger,
+                threads=threads, spectrum=True, progress=lambda text, part: tell(part, text),
             )  # fmt: skip
         summary = asked.write(result, table)
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def peer(config: Path | None, make_keys: Path | None, as_json: bool) -> None:
 
         def save(result: Result, source: OnePeer) -> None:
             save_or_keep(replace(result, items=tuple(names)), settings.out, settings.budget, settings.ledger)
-            told.update(summary=result.summary(), sums=[asdict(one) for one in source.happened])
+            told.update(summary=result.summary(), sums=[one._asdict() for one in source.happened])
 
         try:
             with progress_bar(1.0, "starting") as tell:

@@ -19,7 +19,7 @@ from dpspectral.methods.plan import plan as compare
 from dpspectral.methods.stand_in import stand_in
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.units import Interaction, User
-from dpspectral.reports.plan_page import html, option_cells
+from dpspectral.reports.plan_page import html, option_cells, schedule_cells
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,8 @@ class PlanOptions:
     kind: str
     floor: int | None
     per_user: float | None
+    epochs: int | None
+    half_life: float | None
     upload: str | None
     upload_bytes: int | None
     public: Path | None
@@ -72,6 +74,8 @@ def _compared(options: PlanOptions) -> Plan:
         per_user=options.per_user,
         public=known,
         upload=options.upload_bytes,
+        epochs=options.epochs,
+        half_life=options.half_life,
     )
 
 
@@ -81,8 +85,10 @@ def _figures(comparison: Plan) -> dict[str, Any]:
         "options": [{**asdict(option), "ratio": option.ratio} for option in comparison.options],
         "recommended": None if best is None else best.name,
         "reason": comparison.reason,
+        "warnings": comparison.warnings,
         "fit_options": comparison.options_of_fit,
         "stand_in": comparison.stand_in.source,
+        **({"epochs": [asdict(one) for one in comparison.schedules]} if comparison.schedules else {}),
     }
 
 
@@ -94,9 +100,15 @@ def _print(comparison: Plan, options: PlanOptions) -> None:
         mark = "→ " if option is comparison.recommended else "  " if option.fits else "✗ "
         grid.add_row(mark + option.name, *option_cells(option))
     OUT.print(grid, highlight=False, markup=False)
+    if comparison.schedules:
+        weekly = Grid("a result in every epoch", "noise", "error", box=SIMPLE, padding=(0, 1, 0, 0))
+        for one in comparison.schedules:
+            weekly.add_row(*schedule_cells(one))
+        OUT.print(weekly, highlight=False, markup=False)
     all_fit = all(option.fits for option in comparison.options)
     facts(
         [
+            *(("warning", text) for text in comparison.warnings),
             ("recommended", comparison.reason),
             *([("do it by", comparison.command)] if comparison.recommended is not None else []),
             ("noise", "against the signal of the last component; above 1 it is lost in noise"),

@@ -1,77 +1,139 @@
-"""What `dpspectral recommend` and `dpspectral score` do."""
+"""What `dpspectral recommend`, `dpspectral similar` and `dpspectral score` do."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import click
-import numpy as np
 import scipy.sparse as sp
 from rich.table import Table as Grid
 
 from dpspectral.cli.console import OUT, check_out, facts, plain_errors
-from dpspectral.core.files import write_text
+from dpspectral.core.files import write_whole
 from dpspectral.data import datasets
+from dpspectral.data.collecting import files_of
+from dpspectral.data.tables import Table
+from dpspectral.models.recommendations import COLUMNS, Recommendations
 from dpspectral.models.recommender import PrivateRecommender
 
+_USERS = 4096  # whose lists are made at once
 
-def _load_rows(model: PrivateRecommender, data: Path, reading: dict[str, Any]) -> datasets.Table:
+
+def _load_rows(model: PrivateRecommender, files: Sequence[Path], reading: dict[str, Any]) -> Table:
     """Rows over the items of a basis."""
     names = model.items_ or str(model.n_features_in_)
-    return datasets.load(data, items=names, **reading)
+    return datasets.read(list(files), items=names, **reading)
 
 
 def recommend(
     basis: Path,
-    rows: Path,
+    rows: tuple[Path, ...],
     top: int,
     wanted: tuple[str, ...],
-    kind: str,
-    alpha: float,
+    kind: str | None,
+    alpha: float | None,
+    binarize: bool,
     reading: dict[str, Any],
+    as_json: bool,
     out: Path | None,
 ) -> None:
     with plain_errors():
         if out is not None:
-            check_out(out, basis, rows)
-        model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
-        table = _load_rows(model, rows, reading)
-        users = table.users or [str(row) for row in range(table.matrix.shape[0])]
-        unknown = sorted(set(wanted) - set(users))
-        if unknown:
-            raise ValueError(f"--user {unknown[0]} does not occur in {rows}")
-        chosen = [row for row, user in enumerate(users) if not wanted or user in wanted]
-        names = model.items_ or table.items or [str(item) for item in range(model.n_features_in_)]
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerow(["user", "rank", "item", "by"])
-        by_popularity = 0
-        for start in range(0, len(chosen), 1000):
-            part = chosen[start : start + 1000]
-            own = table.matrix[part]
-            popular = model.ranked_by_popularity(own)
-            by_popularity += int(popular.sum())
-            for row, items, by in zip(part, model.recommend(own, top), popular, strict=True):
-                how = "popularity" if by else "model"
-                lines.writerows(
-                    [users[row], place, names[item], how] for place, item in enumerate(items, 1) if item >= 0
-                )
+            check_out(out, basis, *(file.path for file in files_of(rows)))
+        model = PrivateRecommender.load(basis, filter=kind, alpha=alpha, binarize=binarize)
+        table = _of_users(_load_rows(model, rows, reading), wanted, rows)
+        lists = _Lists(model, table, top)
+        pieces = _as_json(lists, model) if as_json else _as_csv(COLUMNS, lists)
         if out is not None:
-            write_text(out, text.getvalue())
+            write_whole(out, lambda stream: stream.writelines(piece.encode() for piece in pieces))
+        else:
+            for piece in pieces:
+                click.echo(piece, nl=False)
     if out is None:
-        click.echo(text.getvalue(), nl=False)
-    else:
-        facts(
-            [
-                ("users", f"{len(chosen)}, {by_popularity} of them by popularity: they have none of the kept items"),
-                ("written", str(out)),
-                ("note", "each list is for its user only"),
-            ]
-        )
+        return
+    facts(
+        [
+            ("users", f"{lists.users}, {lists.by_popularity} of them by popularity: they have none of the kept items"),
+            ("written", str(out)),
+            ("note", "each list is for its user only"),
+        ]
+    )
+
+
+def _of_users(table: Table, wanted: tuple[str, ...], files: Sequence[Path]) -> Table:
+    """The rows of some users; rows without names are called by their numbers."""
+    users = table.users or [str(row) for row in range(table.matrix.shape[0])]
+    unknown = sorted(set(wanted) - set(users))
+    if unknown:
+        raise ValueError(f"--for-user {unknown[0]} does not occur in {', '.join(map(str, files))}")
+    if not wanted:
+        return replace(table, users=users)
+    chosen = [row for row, user in enumerate(users) if user in wanted]
+    rows = table.matrix.tocsr() if sp.issparse(table.matrix) else table.matrix
+    return replace(table, matrix=rows[chosen], users=[users[row] for row in chosen])
+
+
+class _Lists:
+    """The lists of a table's users, made block by block while they are written, so that they need little memory."""
+
+    def __init__(self, model: PrivateRecommender, table: Table, top: int) -> None:
+        self._model, self._table, self._top = model, table, top
+        self.users, self.by_popularity = 0, 0  # so far
+
+    def blocks(self) -> Iterator[Recommendations]:
+        assert self._table.users is not None
+        rows = self._table.matrix.tocsr() if sp.issparse(self._table.matrix) else self._table.matrix
+        for start in range(0, len(self._table.users), _USERS):
+            some = slice(start, start + _USERS)
+            part = replace(self._table, matrix=rows[some], users=self._table.users[some])
+            found = self._model.recommend(part, self._top)
+            self.users += len(found)
+            self.by_popularity += int(found.by_popularity.sum())
+            yield found
+
+    def __iter__(self) -> Iterator[Iterable[dict[str, Any]]]:
+        return (found.records() for found in self.blocks())
+
+
+def _as_csv(columns: Sequence[str], blocks: Iterable[Iterable[dict[str, Any]]]) -> Iterator[str]:
+    """A header, and then the records, block by block."""
+    yield ",".join(columns) + "\n"
+    for records in blocks:
+        text = io.StringIO()
+        lines = csv.DictWriter(text, columns, lineterminator="\n")
+        lines.writerows({**record, "score": f"{record['score']:.6g}"} for record in records)
+        yield text.getvalue()
+
+
+def _as_json(lists: _Lists, model: PrivateRecommender) -> Iterator[str]:
+    """One object, user after user, as `json.dumps(..., indent=2)` writes it."""
+    head = json.dumps({"filter": model.filter, "alpha": model.alpha}, indent=2)
+    yield head.removesuffix("\n}") + ',\n  "users": ['
+    comma = "\n"
+    for found in lists.blocks():
+        assert found.users is not None
+        for row, user in enumerate(found.users):
+            one = {"user": user, "by": found.how(row), "items": [scored._asdict() for scored in found[row]]}
+            yield comma + indent(json.dumps(one, indent=2), "    ")
+            comma = ",\n"
+    yield ("]" if comma == "\n" else "\n  ]") + "\n}\n"
+
+
+def similar(basis: Path, item: str, top: int, as_json: bool) -> None:
+    with plain_errors():
+        found = PrivateRecommender.load(basis).similar_items(item, top)
+    if as_json:
+        click.echo(json.dumps({"item": item, "similar": [scored._asdict() for scored in found]}, indent=2))
+        return
+    records = ({"rank": rank, **scored._asdict()} for rank, scored in enumerate(found, 1))
+    click.echo("".join(_as_csv(("rank", "item", "score"), [records])), nl=False)
 
 
 def score(
@@ -79,22 +141,16 @@ def score(
     train: Path,
     test: Path,
     top: int,
-    kind: str,
-    alpha: float,
+    kind: str | None,
+    alpha: float | None,
+    binarize: bool,
     reading: dict[str, Any],
     as_json: bool,
 ) -> None:
     with plain_errors():
-        model = PrivateRecommender.load(basis, filter=kind, alpha=alpha)
-        parts = [_load_rows(model, file, reading) for file in (train, test)]
-        matrices = [sp.csr_array(part.matrix) for part in parts]
-        if parts[0].users is not None and parts[1].users is not None:
-            index = {user: row for row, user in enumerate(parts[0].users)}
-            held = matrices[1].tocoo()
-            rows = np.array([index.get(user, -1) for user in parts[1].users])[held.row]
-            known = rows >= 0  # users without train interactions have no row to recommend from
-            matrices[1] = sp.csr_array((held.data[known], (rows[known], held.col[known])), shape=matrices[0].shape)
-        ours, popular = model.evaluate(matrices[0], matrices[1], top)
+        model = PrivateRecommender.load(basis, filter=kind, alpha=alpha, binarize=binarize)
+        known, held = (_load_rows(model, [file], reading) for file in (train, test))
+        ours, popular = model.compare(known, held, top)
     if as_json:
         figures: dict[str, Any] = {"private": False, "top": top, "users": ours.users}
         for name, ranking in (("model", ours), ("popularity", popular)):
@@ -102,6 +158,6 @@ def score(
         click.echo(json.dumps(figures, indent=2))
         return
     grid = Grid(f"not private, {ours.users} users", f"Recall@{top}", f"NDCG@{top}")
-    grid.add_row(kind, f"{ours.recall:.4f}", f"{ours.ndcg:.4f}")
+    grid.add_row(model.filter, f"{ours.recall:.4f}", f"{ours.ndcg:.4f}")
     grid.add_row("released popularity", f"{popular.recall:.4f}", f"{popular.ndcg:.4f}")
     OUT.print(grid, highlight=False)

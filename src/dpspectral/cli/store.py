@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from dpspectral.cli.console import ERR, facts, plain_errors
+from dpspectral.cli.console import facts, plain_errors, progress_bar
 from dpspectral.data.store import Store
-from dpspectral.data.tables import read_catalogue
 
 
-def store(folder: Path, files: tuple[Path, ...], items: str, min_rating: float | None) -> None:
-    with plain_errors():
-        for file in files:
-            if file.suffix.lower() not in (".parquet", ".pq"):
-                raise ValueError(f"{file}: only Parquet files can be read a piece at a time")
-        names = read_catalogue(items)
-        with ERR.status("grouping interactions by user"):
-            made = Store.from_parquet(folder, files, names, min_rating=min_rating)
+def store(folder: Path, files: tuple[Path, ...], items: str, reading: dict[str, Any]) -> None:
+    with plain_errors(), progress_bar(1.0, "grouping interactions by user") as tell:
+        made = Store.from_files(folder, files, items, progress=lambda text, part: tell(part, text), **reading)
     facts(
         [
             ("made", f"{folder}: {len(made.blocks)} block(s) of {made.shape[1]} items"),

@@ -19,6 +19,7 @@ from dpspectral.privacy.budget import Budget
 
 Write = Callable[[Path], object]
 _PAGE = 1 << 20  # a report is smaller
+_AROUND = 3  # bytes around a name: quotes and a comma; what has to be escaped is rare
 _SPARE = 1 << 20  # the summary, entries of a ledger, and what others write meanwhile
 
 
@@ -26,8 +27,8 @@ def check_room(
     out: Path, items: int, rank: int, names: Sequence[str] | None, page: Path | None = None, ledger: Path | None = None
 ) -> None:
     """Raise OSError, before anything is charged, if basis, report or ledger entries would not fit on disk."""
-    longest = max(map(len, names), default=0) if names else 0
-    check_space(out, 8 * (items * (rank + 2) + rank) + 4 * longest * items + _PAGE + _SPARE)
+    text = sum(len(name.encode(errors="surrogatepass")) + _AROUND for name in names or ())
+    check_space(out, 8 * (items * (rank + 2) + rank) + text + _PAGE + _SPARE)
     if page is not None:
         check_space(page, _PAGE + _SPARE)
     if ledger is not None:

@@ -49,9 +49,3 @@ def flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {value!r}")
     return bool(value)
-
-
-def seed(name: str, value: Any) -> None:
-    """None, a whole number, or a NumPy generator."""
-    if not isinstance(value, np.random.Generator):
-        optional_integer(name, value, low=0)

@@ -18,9 +18,7 @@ def numeric(data: Any) -> Any:
             "the data is a masked array; pass data.filled(...) with the values that masked entries stand for"
         )
     if isinstance(data, (str, os.PathLike)):
-        raise TypeError(
-            f"the data must be a matrix, got {data!r}; dpspectral.data.datasets.load(path).matrix reads files"
-        )
+        raise TypeError(f"the data must be a matrix, got {data!r}; dpspectral.read(path, ...) reads files")
     values = data if sp.issparse(data) else np.asarray(data)
     if values.dtype.kind not in "biuf" or values.dtype.itemsize > 8:
         raise TypeError(f"the data must be numeric (bool, int or float up to 64 bits), got dtype {values.dtype}")
@@ -100,7 +98,8 @@ def _interactions(data: Any, binarize: bool) -> bool:
             raise ValueError("the data contains negative values; interactions are 0 or 1, or counts with binarize=True")
         if not binarize and ((chunk != 0) & (chunk != 1)).any():
             raise ValueError(
-                "the data is not 0/1; binarize=True (--binarize) counts every positive entry as one interaction"
+                "the data is not 0/1; binarize=True, of the unit or of PrivateRecommender (--binarize), counts every "
+                "positive entry as one interaction"
             )
     return not zeros
 

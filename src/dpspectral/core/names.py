@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-READING = ("min_rating", "header", "format", "delimiter")  # options of how a data file is read
-FORMATS = ("pairs", "lists", "ratings")  # of text files
-DELIMITERS = (",", "comma", "tab", "::", "blanks")  # of text files
-FILTERS = ("gf-cf", "bspm")  # of the recommender
+READING = (
+    "user", "item", "rating", "time", "min_rating", "since", "until", "header", "format", "delimiter", "bad_lines",
+    "unknown_items",
+)  # options of how records are read  # fmt: skip
+FORMATS = ("pairs", "lists", "ratings", "json-lines")  # of text files
+DELIMITERS = (",", "comma", "tab", ";", "semicolon", "|", "pipe", "::", "blanks")  # of text files
+BAD_LINES = ("error", "skip")
+UNKNOWN_ITEMS = ("error", "drop")
+FILTERS = ("ease", "gf-cf", "bspm")  # of the recommender
 PARTS = ("table1", "table2", "figure1", "figure2", "figure3", "frontier", "holders")  # of the reproduction
 CURVES = (
     "central", "decentralised", "balcan", "balcan-public", "fedpower",
@@ -13,4 +18,7 @@ CURVES = (
     "no-root-two", "floor", "oversampled", "catalogue", "dense",
     "automatic-power", "automatic-parties", "automatic-dense", "automatic-users",
 )  # fmt: skip
-MECHANISMS = ("power", "catalogue", "dense", "secure-sum", "peers")  # that the audit attacks
+MECHANISMS = (
+    "power", "catalogue", "dense", "secure-sum", "peers", "groups", "quantiles", "coverage", "evaluation", "clipping",
+    "stream",
+)  # that the audit attacks  # fmt: skip

@@ -15,12 +15,15 @@ _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
 
 
-def check_memory(needed: int, what: str, remedy: str) -> None:
-    """Raise MemoryError if this process cannot allocate `needed` more bytes. Does nothing where that is unknown."""
-    free = available_memory()
+def check_memory(needed: int, what: str, remedy: str, *, free: int | None = None, where: str = "memory") -> None:
+    """Raise MemoryError if this process cannot allocate `needed` more bytes. Does nothing where that is unknown.
+
+    `free` and `where`: what is left elsewhere, on a device.
+    """
+    free = available_memory() if free is None else free
     if free is not None and needed > free:
         raise MemoryError(
-            f"{what} takes up to {needed / GIB:.2f} GiB of memory, {free / GIB:.2f} GiB are available; nothing was "
+            f"{what} takes up to {needed / GIB:.2f} GiB of {where}, {free / GIB:.2f} GiB are available; nothing was "
             f"charged or released. {remedy}"
         )
 

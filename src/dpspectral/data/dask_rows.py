@@ -31,15 +31,17 @@ from numpy.typing import NDArray
 from dpspectral.core import checks
 from dpspectral.core.digest import digest
 from dpspectral.data import datasets
-from dpspectral.data.rows import PartedRows, composed, some_columns
+from dpspectral.data.reading import Reading
+from dpspectral.data.rows import PartedRows, checked, composed, some_columns
 from dpspectral.data.store import Store
-from dpspectral.data.tables import listed_once
+from dpspectral.data.table_store import TableStore
+from dpspectral.data.tables import EmptyDataError, listed_once
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.units import Unit
 
 _FAN = 8  # partial sums that are added at once
 _RETRIES = 3
-Part = str | tuple[str, int]  # a file, or a store and the number of a block
+Part = str | tuple[str, int]  # a file, or the folder of a store and the number of a part
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,12 @@ class DaskRows(PartedRows):
     ----------
     client : distributed.Client
         Connected to any scheduler.
-    parts : sequence of file names, or a Store
+    parts : sequence of file names, a Store or a TableStore
         Paths as the workers see them.
     items : int or list of str
         The public catalogue: how many items, or their names.
-    min_rating : float, optional
-        For lists of pairs.
+    reading : options of `read`
+        How lists of pairs are read: user, item, rating, time, min_rating and so on.
     """
 
     threads = 1  # a worker runs as many tasks at once as it has threads
@@ -71,16 +73,19 @@ class DaskRows(PartedRows):
     def __init__(
         self,
         client: Any,
-        parts: Sequence[str | Path] | Store,
+        parts: Sequence[str | Path] | Store | TableStore,
         *,
         items: int | Sequence[str] | None = None,
-        min_rating: float | None = None,
+        **reading: Any,
     ) -> None:
-        self._client, self._min_rating = client, min_rating
+        self._client, self._reading = client, Reading(**reading)
         self._columns: NDArray[np.int64] | None = None
         self._items: str | list[str]
         self._parts: list[Part]
-        if isinstance(parts, Store):
+        self.grouped, self.rows_per_group, self.names = False, None, None
+        if isinstance(parts, TableStore):
+            self.grouped, self.rows_per_group, self.names = parts.grouped, parts.rows_per_group, parts.names
+        if isinstance(parts, (Store, TableStore)):
             self._parts = [(str(parts.folder), number) for number in range(len(parts.blocks))]
             self._items, n = str(parts.shape[1]), parts.shape[1]
             self._columns, self.users_private = parts.columns, parts.users_private
@@ -104,12 +109,12 @@ class DaskRows(PartedRows):
         if (users[1:] == users[:-1]).any():
             raise ValueError(
                 "some users occur in more than one part; their interactions must be together: group them by user "
-                "first, for instance with Store.from_parquet(...)"
+                "first, for instance with Store.from_files(...)"
             )
-        checked = copy.copy(self)
-        checked.shape = (sum(count for count, _ in parts), self.shape[1])
-        checked.enforced_for, checked.users_private = unit, self.users_private or len(users) > 0
-        return checked
+        known = copy.copy(self)
+        known.shape = (sum(count for count, _ in parts), self.shape[1])
+        known.enforced_for, known.users_private = unit, self.users_private or len(users) > 0
+        return known
 
     def restricted(self, columns: NDArray[np.int64]) -> DaskRows:
         part = copy.copy(self)
@@ -143,7 +148,7 @@ class DaskRows(PartedRows):
 
     def _submit(self, work: Any, argument: Any) -> list[Any]:
         return [
-            self._client.submit(work, part, self._items, self._min_rating, argument, pure=False, retries=_RETRIES)
+            self._client.submit(work, part, self._items, self._reading, argument, pure=False, retries=_RETRIES)
             for part in self._parts
         ]
 
@@ -155,25 +160,34 @@ class DaskRows(PartedRows):
 # ---- run on the workers
 
 
-def _load(part: Part, items: str | list[str], min_rating: float | None) -> tuple[Any, list[str] | None]:
+def _load(part: Part, items: str | list[str], reading: Reading) -> tuple[Any, list[str] | None]:
     if isinstance(part, tuple):
         folder, number = part
-        return Store.open(folder).block(number), None
-    table = datasets.load(part, items=items, min_rating=min_rating)
+        kind = TableStore if Path(folder, "table.json").exists() else Store
+        return kind.open(folder).block(number), None
+    try:
+        table = datasets.read(part, items=items, **reading.given)
+    except EmptyDataError as error:  # other parts may have records
+        return sp.csr_array((0, error.columns), dtype=bool), []
     if sp.issparse(table.matrix) or isinstance(table.matrix, np.ndarray):
         return table.matrix, table.users
     raise TypeError(f"{part}: not a matrix")
 
 
-def _check(part: Part, items: str | list[str], min_rating: float | None, unit: Unit) -> tuple[int, NDArray[np.uint64]]:
+def _check(part: Part, items: str | list[str], reading: Reading, unit: Unit) -> tuple[int, NDArray[np.uint64]]:
     """How many users there are, and (for pairs) 64 bits of a digest of each."""
-    rows, users = _load(part, items, min_rating)
+    rows, users = _load(part, items, reading)
     names = [int.from_bytes(digest(name.encode())[:8], "big") for name in users or []]
-    return int(unit.enforce(rows).shape[0]), np.array(names, dtype=np.uint64)
+    return int(_checked(rows, unit).shape[0]), np.array(names, dtype=np.uint64)
 
 
-def _sum(part: Part, items: str | list[str], min_rating: float | None, task: _Task) -> NDArray[np.int64]:
-    rows = task.unit.enforce(_load(part, items, min_rating)[0])
+def _checked(rows: Any, unit: Unit) -> Any:
+    """A part may be empty: whether it has a record must not decide whether a run is refused."""
+    return checked(rows, unit) if rows.shape[0] else rows
+
+
+def _sum(part: Part, items: str | list[str], reading: Reading, task: _Task) -> NDArray[np.int64]:
+    rows = _checked(_load(part, items, reading)[0], task.unit)
     if task.columns is not None:
         rows = some_columns(rows, task.columns)
     return task.work(rows)

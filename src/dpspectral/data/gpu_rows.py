@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
+from dpspectral.core.arrays import host
 from dpspectral.data.rows import Rows
-from dpspectral.linalg.gpu_iterate import GpuIterate
 from dpspectral.linalg.gpu_kernels import Block, block_of, gram_product
+from dpspectral.linalg.gpu_pairs import GpuPairCounts
 from dpspectral.linalg.operators import NARROW, BinaryGram, Progress, longest_column, silent
 from dpspectral.linalg.triangle import packed
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import PatternUnit, Unit
 
-_DENSE_BLOCK = 4096  # users at a time in the item-item matrix
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # kernels run on the CPU, slowly: for tests
+Part = tuple[torch.Tensor, torch.Tensor]  # row pointers and column indices of some users
 
 
 class GpuRows(Rows):
@@ -42,95 +45,135 @@ class GpuRows(Rows):
     ) -> None:
         if not INTERPRETED and not torch.cuda.is_available():
             raise RuntimeError("no CUDA device is available; pass the matrix itself to compute on the CPU")
-        self.host, self.device, self._block_users = data, device, block_users
+        self.device, self._block_users = device, block_users
         self.shape = (int(data.shape[0]), int(data.shape[1]))
+        self._data: Any = data  # on the host, until it is copied
+        self._parts: list[Part] | None = None
         self._blocks: list[Block] | None = None
 
     def enforced(self, unit: Unit) -> GpuRows:
         if not isinstance(unit, PatternUnit):
             raise TypeError(f"rows on a GPU are 0/1 data, for Interaction(...) or User(...); got {unit!r}")
-        return self._with(sp.csr_array(unit.enforce(self.host)), unit)
+        if self.enforced_for is None:
+            other = copy.copy(self)
+            other._data = sp.csr_array(unit.enforce(self._data))
+        else:  # checked already: another unit for 0/1 rows finds the same ones
+            other = self._with(self.parts, self.shape[1])
+        other.enforced_for = unit
+        return other
 
     def restricted(self, columns: NDArray[np.int64]) -> GpuRows:
-        return self._with(self.host[:, columns], self.enforced_for)
+        place = torch.full((self.shape[1],), -1, dtype=torch.int32, device=self.device)
+        place[self.here(columns)] = torch.arange(len(columns), dtype=torch.int32, device=self.device)
+        return self._with([_chosen(part, place) for part in self.parts], len(columns))
 
-    def _with(self, data: Any, enforced_for: Unit | None) -> GpuRows:
-        other = GpuRows(data, device=self.device, block_users=self._block_users)
-        other.enforced_for = enforced_for
+    def _with(self, parts: list[Part], columns: int) -> GpuRows:
+        """Other entries of the same users."""
+        other = copy.copy(self)
+        other.shape, other._data, other._parts, other._blocks = (self.shape[0], columns), None, parts, None
         return other
 
     @property
-    def blocks(self) -> list[Block]:
+    def parts(self) -> list[Part]:
         """The rows in blocks, copied to the GPU on first use."""
-        if self._blocks is None:
-            indptr = self.host.indptr.astype(np.int64)
-            self._blocks = []
+        if self._parts is None:
+            indptr = self._data.indptr.astype(np.int64)
+            self._parts = []
             for start in range(0, self.shape[0], self._block_users):
                 part = indptr[start : start + self._block_users + 1]
-                indices = torch.from_numpy(self.host.indices[part[0] : part[-1]].astype(np.int32)).to(self.device)
-                pointers = torch.from_numpy(part - part[0]).to(self.device)
-                self._blocks.append(block_of(pointers, indices, self.shape[1]))
+                indices = self._data.indices[part[0] : part[-1]].astype(np.int32, copy=False)
+                self._parts.append((self.here(part - part[0]), self.here(indices)))
+            self._data = None
+        return self._parts
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The same with their transpose, made on first use."""
+        if self._blocks is None:
+            self._blocks = [block_of(*part, self.shape[1]) for part in self.parts]
         return self._blocks
+
+    @property
+    def working_bytes(self) -> int:
+        """What a restricted copy, its transpose and the sorting for it may take beside these rows: data that does not
+        fit is refused, as by the copying itself."""
+        sizes = [(len(indptr), len(indices)) for indptr, indices in self.parts]
+        return sum(20 * users + 16 * entries for users, entries in sizes) + max(48 * entries for _, entries in sizes)
+
+    def free_memory(self) -> int | None:
+        """Bytes that are free on the device, once the rows are there. None: it is the host."""
+        _ = self.parts
+        if not self.device.startswith("cuda"):
+            return None
+        unused = int(torch.cuda.memory_reserved(self.device)) - int(torch.cuda.memory_allocated(self.device))
+        return int(torch.cuda.mem_get_info(self.device)[0]) + unused  # what torch holds in reserve is free to it
 
     def gram(self, weights: NDArray[np.int64], *, modulus: int | None = None, **_: Any) -> GpuGram:
         """Exact sums over these rows; other options apply to the CPU only."""
-        return GpuGram(self, weights, modulus)
+        return GpuGram(self, weights, modulus=modulus)
 
     def here(self, array: NDArray[Any]) -> torch.Tensor:
         """The array as a tensor on the GPU."""
-        return torch.tensor(array, device=self.device)
+        return torch.asarray(array, device=self.device, copy=True)
 
 
-class GpuGram:
-    """Σ_u w(d_u) r_u r_uᵀ on the GPU: the integers of `BinaryGram`, for rows on the GPU."""
+def _chosen(part: Part, place: torch.Tensor) -> Part:
+    """The entries in columns with a place of at least 0, which is their new column."""
+    indptr, indices = part
+    columns = place[indices]
+    kept = columns >= 0
+    before = torch.zeros(len(indices) + 1, dtype=torch.int64, device=indices.device)
+    torch.cumsum(kept, 0, out=before[1:])
+    return before[indptr], columns[kept]
 
-    def __init__(self, rows: GpuRows, weights: NDArray[np.int64], modulus: int | None) -> None:
-        self.rows, self.weights, self.n = rows, weights, rows.shape[1]
-        self._host = BinaryGram(rows.host, weights, modulus=modulus)
+
+class GpuGram(BinaryGram):
+    """Σ_u w(d_u) r_u r_uᵀ on the GPU: the integers of `BinaryGram`, with its bounds, for rows on the GPU."""
+
+    rows: GpuRows
 
     def tensor_product(self, X: Iterate, shift: int) -> torch.Tensor:
         """A·X as a tensor on the GPU."""
-        integers = X.tensor if isinstance(X, GpuIterate) else self.rows.here(X.integers)
+        integers = X.integers if is_torch_array(X.integers) else self.rows.here(X.integers)
         return self._multiplied(integers, shift, X.largest_entry, X.longest_column)
 
     def product(self, X: NDArray[np.signedinteger], shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         tensor = self._multiplied(self.rows.here(X), shift, float(np.abs(X).max()), longest_column(X))
         progress(1.0)
-        product: NDArray[np.int64] = tensor.cpu().numpy()
-        return product
+        return host(tensor)
 
     def _multiplied(self, integers: torch.Tensor, shift: int, top: float, column: float) -> torch.Tensor:
-        sums, share, _ = self._host.reach(top, column, shift)
+        sums, share, _ = self.reach(top, column, shift)
         return gram_product(
             self.rows.blocks, self.rows.here(self.weights), integers, shift, narrow_sums=sums < NARROW,
             narrow_parts=share < NARROW,
         )  # fmt: skip
 
     def weight_sum(self) -> int:
-        return self._host.weight_sum()  # one number, computed on the host
+        self._check_total()
+        table = self.rows.here(self.weights)
+        total = torch.zeros((), dtype=torch.int64, device=self.rows.device)
+        for indptr, _ in self.rows.parts:
+            total += table[indptr[1:] - indptr[:-1]].sum()
+        return int(total)
 
     def column_sums(self) -> NDArray[np.int64]:
+        self._check_total()
         table = self.rows.here(self.weights)
         total = torch.zeros(self.n, dtype=torch.int64, device=self.rows.device)
-        for block in self.rows.blocks:
-            degrees = block.indptr[1:] - block.indptr[:-1]
-            total.index_add_(0, block.indices.long(), torch.repeat_interleave(table[degrees], degrees))
-        sums: NDArray[np.int64] = total.cpu().numpy()
-        return sums
+        for indptr, indices in self.rows.parts:
+            degrees = indptr[1:] - indptr[:-1]
+            total.index_add_(0, indices, torch.repeat_interleave(table[degrees], degrees))
+        return host(total)
+
+    def pair_counts(self, order: NDArray[np.int64] | None = None) -> Any:
+        """`GpuPairCounts`, to be added to tensors; row and column a stand for item order[a]."""
+        self._check_total()
+        parts, table = self.rows.parts, self.rows.here(self.weights)
+        return GpuPairCounts(parts, table, self.n, None if order is None else self.rows.here(order))
 
     def item_matrix(self, progress: Progress = silent) -> NDArray[np.int64]:
-        """Rᵀ·diag(W)·R by products of 0/1 matrices with weights in pieces of 20 bits: float64 below 2^53 is exact."""
-        device, host = self.rows.device, self.rows.host
-        total = torch.zeros((self.n, self.n), dtype=torch.int64, device=device)
-        weights, piece = self.rows.here(self.weights), (1 << 20) - 1
-        pieces = range(0, max(int(self.weights.max()).bit_length(), 1), 20)
-        for start in range(0, host.shape[0], _DENSE_BLOCK):
-            rows = host[start : start + _DENSE_BLOCK]
-            # Stored entries are the ones; with binarize their values are counts.
-            dense = torch.from_numpy((rows.toarray() != 0).astype(np.float64)).to(device)
-            row_weights = weights[torch.from_numpy(np.diff(rows.indptr).astype(np.int64)).to(device)]
-            for low in pieces:
-                part = ((row_weights >> low) & piece).to(torch.float64)
-                total += (dense.T @ (dense * part[:, None])).to(torch.int64) << low
-            progress(min(1.0, (start + _DENSE_BLOCK) / host.shape[0]))
-        return packed(total.cpu().numpy())
+        total = torch.zeros((self.n, self.n), dtype=torch.int64, device=self.rows.device)
+        self.pair_counts().add(0, self.n, total)
+        progress(1.0)
+        return packed(host(total))

@@ -26,10 +26,8 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.core.jit import jit
-
-LONGEST = 1000  # bytes of a key: keys are kept in columns as wide as the longest of them
-_TOO_LONG = 10**LONGEST
+_LONGEST = 1000  # digits of a number
+_TOO_LONG = 10**_LONGEST
 _FORMS = "identifiers are whole numbers, text, UTF-8 bytes, dates or UUIDs"
 
 
@@ -42,7 +40,7 @@ def distinct(ids: Any, what: str = "user") -> tuple[list[str], NDArray[np.int64]
 
     Texts are sorted by type: numbers and dates by size, everything else as text.
     """
-    values = _array(ids, what)
+    values = as_array(ids, what)
     match values.dtype.kind:
         case "i" | "u":
             numbers, place = np.unique(values, return_inverse=True)
@@ -62,21 +60,23 @@ def texts(ids: Any, what: str = "user") -> list[str]:
     return [names[k] for k in place]
 
 
-def keys(ids: Any, what: str = "user") -> NDArray[np.bytes_]:
-    """The text of each identifier as UTF-8, padded with NUL to the longest of them."""
-    values = _array(ids, what)
-    if values.dtype.kind == "f":
-        values = _whole(values, what)
-    if values.dtype.kind in "iu":
-        return _digits(values)
-    if values.dtype.kind == "S" and _sound(values):
-        return values
-    names, place = distinct(values, what)
-    encoded = [name.encode() for name in names]
-    for number, key in enumerate(encoded):
-        if len(key) > LONGEST:
-            raise IdentityError(f"{what} in row {_first(place, number)} has {len(key)} bytes, more than {LONGEST}")
-    return np.array(encoded, dtype=np.bytes_)[place] if encoded else np.empty(0, dtype="S1")
+def text(value: Any) -> str:
+    """The text of one identifier; ValueError where there is none, with a message that continues "it is ..."."""
+    return _text(value)
+
+
+def valid(ids: Any, what: str = "user") -> NDArray[np.bool_]:
+    """Which of them are identifiers, each looked at on its own."""
+    values = as_array(ids, what)
+    single = values.dtype if values.dtype.kind in "fM" else object
+    found = np.zeros(len(values), dtype=bool)
+    for row in range(len(values)):
+        try:
+            distinct(np.array(values[row : row + 1], dtype=single), what)
+        except IdentityError:
+            continue
+        found[row] = True
+    return found
 
 
 def utc(text: str) -> str:
@@ -87,7 +87,7 @@ def utc(text: str) -> str:
 # ---- arrays
 
 
-def _array(ids: Any, what: str) -> NDArray[Any]:
+def as_array(ids: Any, what: str) -> NDArray[Any]:
     """A one-dimensional array without a common type: NumPy would turn [7.0, "7"] into two texts, "7.0" and "7"."""
     if type(ids).__module__.partition(".")[0] == "pyarrow":
         ids = ids.to_pylist()  # as an array it would lose time zones and types
@@ -161,49 +161,6 @@ def _first(place: NDArray[Any], number: int) -> int:
     return int(np.argmax(place == number))
 
 
-def _digits(values: NDArray[Any]) -> NDArray[np.bytes_]:
-    """Integers as decimal digits."""
-    if not len(values):
-        return np.empty(0, dtype="S1")
-    negative = values < 0
-    if values.dtype.kind == "i":
-        size = values.astype(np.int64).view(np.uint64)
-        size = np.where(negative, np.uint64(0) - size, size)  # 2^63, the size of -2^63, does not fit int64
-    else:
-        size = values.astype(np.uint64)
-    width = len(str(int(size.max()))) + bool(negative.any())
-    written = np.zeros((len(values), width), dtype=np.uint8)
-    _write_digits(size, negative, written)
-    return written.view(f"S{width}").ravel()
-
-
-def _sound(values: NDArray[np.bytes_]) -> bool:
-    """Whether all are keys already: ASCII, not empty, no NUL inside. Everything else takes the slow path."""
-    if not values.dtype.itemsize or values.dtype.itemsize > LONGEST:
-        return False
-    wide = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize)
-    return bool((wide[:, 0] > 0).all() and wide.max(initial=0) < 128 and not (wide[:, 1:] > 0)[wide[:, :-1] == 0].any())
-
-
-@jit
-def _write_digits(size, negative, written):  # type: ignore[no-untyped-def]
-    ten = np.uint64(10)
-    for k in range(size.size):
-        rest = size[k]
-        count = 1
-        probe = rest
-        while probe >= ten:
-            probe //= ten
-            count += 1
-        start = 0
-        if negative[k]:
-            written[k, 0] = 45
-            start = 1
-        for at in range(start + count - 1, start - 1, -1):
-            written[k, at] = 48 + np.uint8(rest % ten)
-            rest //= ten
-
-
 # ---- one identifier
 
 
@@ -221,7 +178,7 @@ def _text(value: Any) -> str:
             raise ValueError(f"{value}, a Boolean")
         case int() | np.integer():
             if abs(int(value)) >= _TOO_LONG:
-                raise ValueError(f"a number of more than {LONGEST} digits")
+                raise ValueError(f"a number of more than {_LONGEST} digits")
             return str(int(value))
         case float() | np.floating():
             try:

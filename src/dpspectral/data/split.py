@@ -1,4 +1,8 @@
-"""Train and test parts for studies: each user keeps ⌊0.8·degree⌋ of their items, drawn with a public seed."""
+"""Train and test parts for studies: each user keeps ⌊0.8·degree⌋ of their items, drawn with a public seed.
+
+Not private: the draw goes through one random stream, so one record moves others between the parts. Data sets of studies
+are public; for private data there is `holdout.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,10 @@ from numpy.typing import NDArray
 
 from dpspectral.core.files import read_arrays
 from dpspectral.data.datasets import load_public
+from dpspectral.data.lines import blocks
 from dpspectral.data.reading import BLANKS
+from dpspectral.data.records import split as fields_of
 from dpspectral.data.tables import DataError
-from dpspectral.data.text import fields_of, lines_of
 
 _NUMBER = re.compile("0|[1-9][0-9]{0,17}")
 
@@ -29,6 +34,7 @@ class Split:
 
     train: sp.csr_array
     test: sp.csr_array
+    items: NDArray[np.int64] | None = None  # of each column: its place among the distinct items of the source, in order
 
 
 def split(
@@ -47,7 +53,7 @@ def split(
     columns = np.asarray(parts[0].sum(axis=0)).ravel() > 0
     rows = np.asarray(parts[0].sum(axis=1)).ravel() > 0
     train, held = (part[:, columns][rows].tocsr() for part in parts)
-    return Split(train, held)
+    return Split(train, held, np.flatnonzero(columns))
 
 
 def places(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -93,18 +99,16 @@ def _published(folder: Path) -> Split:
         file = folder / name
         if not file.is_file():
             raise DataError(f"{folder}: no {name}; expected a folder with train.txt and test.txt, or a data file")
-        with file.open("rb") as stream:
-            for line, text in lines_of(file, stream):
-                words = fields_of(text, BLANKS)
-                if not all(map(_NUMBER.fullmatch, words)):
-                    raise DataError(
-                        f"{file}, line {line}: expected a user's number and the numbers of their items, separated by "
-                        "blanks"
-                    )
-                values = [int(word) for word in words]
-                users += values[:1] * (len(values) - 1)
-                items += values[1:]
-                parts += [number == 1] * (len(values) - 1)
+        for line, text in (numbered for block in blocks(file) for numbered in block.lines()):
+            words = fields_of(text, BLANKS) if isinstance(text, str) else [""]
+            if not all(map(_NUMBER.fullmatch, words)):
+                raise DataError(
+                    f"{file}, line {line}: expected a user's number and the numbers of their items, separated by blanks"
+                )
+            values = [int(word) for word in words]
+            users += values[:1] * (len(values) - 1)
+            items += values[1:]
+            parts += [number == 1] * (len(values) - 1)
     if not users:
         raise DataError(f"{folder}: train.txt and test.txt hold no interactions")
     return split(np.array(users), np.array(items), test=np.array(parts))

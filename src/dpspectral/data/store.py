@@ -23,17 +23,16 @@ from dpspectral.core import checks
 from dpspectral.core.files import write_text
 from dpspectral.core.jit import jit
 from dpspectral.core.threads import ahead
-from dpspectral.data import identity
-from dpspectral.data.parquet import pairs_of
+from dpspectral.data import collecting, grouping
+from dpspectral.data.grouping import Batches
+from dpspectral.data.reading import Reading
 from dpspectral.data.rows import PartedRows, composed
-from dpspectral.data.tables import listed_once
+from dpspectral.data.tables import Items
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.units import PatternUnit, Unit
 
 BLOCK = 1 << 24  # entries of a block, unless one user has more
-_BUCKETS = 256
 _FORMAT = 1
-Batches = Iterable[tuple[Any, Any]]  # identifiers of users and positions of their items
 
 
 @dataclass(frozen=True)
@@ -106,22 +105,31 @@ class Store(PartedRows):
 
         Users are whole numbers, text, or any type that `identity` accepts; it may differ from batch to batch.
         """
-        scratch = Path(tempfile.mkdtemp(prefix=".pairs.", dir=Path(folder).resolve().parent))
-        try:
-            _to_buckets(scratch, batches, items)
-            parts = (_grouped(scratch / str(k), items) for k in range(_BUCKETS))
-            return cls.write(folder, parts, items, block, users_private=True)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with grouping.scratch(Path(folder)) as connection:
+            grouping.add_batches(connection, batches, items)
+            return cls._grouped(folder, connection, "SELECT u, c FROM numbered", items, block)
 
     @classmethod
-    def from_parquet(
-        cls, folder: Path | str, files: Iterable[Path | str], catalogue: list[str], *, min_rating: float | None = None
+    def from_files(
+        cls,
+        folder: Path | str,
+        source: Any,
+        items: Items,
+        *,
+        block: int = BLOCK,
+        progress: collecting.Progress | None = None,
+        **options: Any,
     ) -> Self:
-        """A store of Parquet files with columns of users and items, read batch by batch."""
-        names = {name: position for position, name in enumerate(listed_once(catalogue, "catalogue"))}
-        batches = (pair for file in files for pair in pairs_of(Path(file), names, min_rating))
-        return cls.from_pairs(folder, batches, len(names))
+        """A store of the records in files of any kind that `read` takes, with its options."""
+        reading, files = Reading(**options), collecting.files_of(source)
+        with grouping.scratch(Path(folder)) as connection:
+            names, query = grouping.of_files(connection, files, items, reading, progress or (lambda text, part: None))
+            return cls._grouped(folder, connection, query, names, block)
+
+    @classmethod
+    def _grouped(cls, folder: Path | str, connection: Any, query: str, items: int, block: int) -> Self:
+        parts = grouping.sorted_rows(connection, query, items)
+        return cls.write(folder, parts, items, block, users_private=True)
 
     # ---- as rows
 
@@ -254,62 +262,3 @@ class _Writer:
                 {"format": _FORMAT, "items": self.items, "users_private": self.users_private, "blocks": blocks}
             )
             write_text(self.folder / "store.json", text)
-
-
-def _bucket(keys: NDArray[np.bytes_]) -> NDArray[np.int64]:
-    """The bucket of each key: the same however far the key is padded; evenly distributed."""
-    wide = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), keys.dtype.itemsize)
-    buckets = np.empty(len(keys), dtype=np.int64)
-    _hash(wide, buckets)
-    return buckets
-
-
-@jit
-def _hash(keys, buckets):  # type: ignore[no-untyped-def]
-    """FNV-1a over the bytes before the padding, mixed so that the top bits depend on all of them."""
-    prime, mix = np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15)
-    for k in range(keys.shape[0]):
-        value = np.uint64(0xCBF29CE484222325)
-        for byte in keys[k]:
-            if byte == 0:
-                break
-            value = (value ^ np.uint64(byte)) * prime
-        value = (value ^ (value >> np.uint64(32))) * mix
-        buckets[k] = np.int64(value >> np.uint64(40)) % _BUCKETS
-
-
-def _to_buckets(scratch: Path, batches: Batches, items: int) -> None:
-    """Files 0, 1, … of pairs; all pairs of a user are in the same file."""
-    streams = [(scratch / str(k)).open("wb") for k in range(_BUCKETS)]
-    try:
-        for users, positions in batches:
-            positions = np.asarray(positions)
-            if positions.ndim != 1 or len(users) != len(positions):
-                raise ValueError("a batch is a list of users and one of positions of their items, equally long")
-            if positions.dtype.kind not in "iu" or positions.min(initial=0) < 0 or positions.max(initial=0) >= items:
-                raise ValueError(f"items must be positions from 0 to {items - 1}")
-            keys = identity.keys(users)
-            bucket = _bucket(keys)
-            order = np.argsort(bucket, kind="stable")
-            edges = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1))
-            for stream, start, stop in zip(streams, edges, edges[1:], strict=False):
-                if stop > start:
-                    np.save(stream, keys[order[start:stop]])
-                    np.save(stream, positions[order[start:stop]].astype(np.int32))
-    finally:
-        for stream in streams:
-            stream.close()
-
-
-def _grouped(bucket: Path, items: int) -> sp.csr_array:
-    """One bucket's pairs as rows."""
-    keys, positions = [], []
-    with bucket.open("rb") as stream:
-        while stream.peek(1):
-            keys.append(np.load(stream))
-            positions.append(np.load(stream))
-    if not keys:
-        return sp.csr_array((0, items), dtype=bool)
-    names, rows = np.unique(np.concatenate(keys), return_inverse=True)
-    columns = np.concatenate(positions)
-    return sp.coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(len(names), items)).tocsr()

@@ -5,18 +5,19 @@ The list is a file, a number, or explicitly "from-data". Which items exist is ne
 
 from __future__ import annotations
 
+import csv
+import gzip
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-from numpy.typing import NDArray
-
 from dpspectral.core import checks
-from dpspectral.data import identity
+from dpspectral.data import columns, identity
 
 FROM_DATA = "from-data"
+_TABLES = {".csv": ",;", ".tsv": "\t"}  # endings of item lists that may be tables, and their delimiters
+_OCCURRING = "items that occur in the data, declared public"
 Items = str | int | list[str]  # a file, a number or "from-data"; or the names themselves
 
 
@@ -32,7 +33,7 @@ class EmptyDataError(DataError):
         self.columns = columns
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Table:
     """A matrix with users as rows, and what was declared about its columns."""
 
@@ -42,8 +43,20 @@ class Table:
     notes: tuple[str, ...] = ()
     users: list[str] | None = None  # names of the rows, if there are any; private
 
+    def __repr__(self) -> str:
+        """Without a word about single records."""
+        who = "users as rows" if self.users is None else "users by name"
+        return f"Table({who}, {self.matrix.shape[1]} items: {self.catalogue})"
 
-def need_items(file: Path, items: Items | None) -> Items:
+    @property
+    def items_from(self) -> str:
+        """Where the list of items comes from, in a word that may be published."""
+        if self.items is None:
+            return "columns"
+        return FROM_DATA if self.catalogue == _OCCURRING else "list"
+
+
+def need_items(file: Path | str, items: Items | None) -> Items:
     if items is None:
         raise DataError(
             f"{file}: the public list of items is missing: a file with one item per line, a number N for items "
@@ -52,8 +65,11 @@ def need_items(file: Path, items: Items | None) -> Items:
     return items
 
 
-def read_catalogue(items: Items) -> list[str]:
-    """Names of the columns: from a file with one per line, 0..N−1, or the list itself."""
+def read_catalogue(items: Items, column: str | None = None) -> list[str]:
+    """Names of the columns: from a file with one per line, 0..N−1, or the list itself.
+
+    A `.csv` or `.tsv` file may be a table whose line 1 names a column of items: `column`, or by a usual name.
+    """
     if isinstance(items, list):
         return listed_once(items, "items")
     items = str(items)
@@ -62,22 +78,83 @@ def read_catalogue(items: Items) -> list[str]:
     file = Path(items)
     if not file.is_file():
         raise DataError(f"items: {items!r} is neither a file, a number nor '{FROM_DATA}'")
-    try:
-        lines = file.read_bytes().decode("utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    names = [line.removesuffix("\r") for line in lines if line.strip()]  # the whole line is the name
-    if not names:
+    numbered = enumerate(_text_of(file).split("\n"), 1)
+    lines = {number: line.removesuffix("\r") for number, line in numbered if line.strip()}
+    if not lines:
         raise DataError(f"{file}: the catalogue is empty; expected one item per line")
+    kind = Path(file.stem if file.suffix.lower() == ".gz" else file.name).suffix.lower()
+    if kind in _TABLES and (names := _column_of(file, lines, _TABLES[kind], column)) is not None:
+        return listed_once(names, str(file))
+    names = [_unquoted(line) for line in lines.values()]  # the whole line is the name
+    if columns.role_of(names[0]) in ("user", "item"):
+        raise DataError(
+            f"{file}, line 1: {names[0]!r} looks like the name of a column; remove it, or call the file .csv if it is "
+            "a table with a header"
+        )
     return listed_once(names, str(file))
 
 
+def _text_of(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+        return (gzip.decompress(content) if file.suffix.lower() == ".gz" else content).decode("utf-8-sig")
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"{file}: not a readable gzip file ({error})") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def _column_of(file: Path, lines: dict[int, str], delimiters: str, column: str | None) -> list[str] | None:
+    """The items of a table whose line 1 names their column; None if it names none, so that lines are items."""
+    (_, first), *records = lines.items()
+    for delimiter in delimiters:
+        header = _fields(first, delimiter) or []
+        at = [k for k, name in enumerate(header) if name == column] or [
+            k for k, name in enumerate(header) if columns.role_of(name) == "item"
+        ]
+        if len(at) > 1:
+            raise DataError(
+                f"{file}, line 1: more than one column of items among {header}; name it with item= (--item)"
+            )
+        if at:
+            found = {number: _fields(line, delimiter) for number, line in records}
+            for number, fields in found.items():
+                if fields is None or len(fields) <= at[0]:
+                    why = "a quoted field does not end on its line" if fields is None else f"{len(fields)} field(s)"
+                    raise DataError(f"{file}, line {number}: {why}; expected the columns that line 1 names: {header}")
+            return [fields[at[0]] for fields in found.values() if fields]
+    return None
+
+
+def _fields(line: str, delimiter: str) -> list[str] | None:
+    """The fields of a line, None if a quote does not end on it: items must not vanish between two quotes."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter, strict=True))
+    except csv.Error:
+        return None
+
+
+def catalogue_text(names: list[str]) -> str:
+    """A file that `read_catalogue` reads back: one name on each line, in quotes where it begins and ends with one."""
+    quoted = ('"' + name.replace('"', '""') + '"' if name[:1] == name[-1:] == '"' else name for name in names)
+    return "".join(f"{name}\n" for name in quoted)
+
+
+def _unquoted(line: str) -> str:
+    """A name as a spreadsheet or pandas writes it: in quotes, two quotes inside stand for one."""
+    if len(line) > 1 and line[0] == line[-1] == '"' and '"' not in line[1:-1].replace('""', ""):
+        return line[1:-1].replace('""', '"')
+    return line
+
+
 def listed_once(items: Any, where: str) -> list[str]:
-    """The canonical names of a list of items; a name that occurs twice is an error."""
+    """The canonical names of a list of items; a name that occurs twice, or no name, is an error."""
     try:
         names = identity.texts(items, "item")
     except identity.IdentityError as error:
         raise DataError(f"{where}: {error}") from error
+    if not names:
+        raise DataError(f"{where}: no item is listed; expected at least one")
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -99,53 +176,9 @@ def from_matrix(file: Path, matrix: Any, items: Items | None, notes: tuple[str, 
 
 
 def words(items: Items) -> str:
-    return f"the given list of {len(items)} items" if isinstance(items, list) else f"the catalogue {items}"
-
-
-def from_arrays(file: Path, arrays: dict[str, Any], items: Items | None, min_rating: float | None) -> Table:
-    """Arrays user, item and optionally rating, one entry per interaction."""
-    source = need_items(file, items)
-    lengths = {name: values.shape for name, values in arrays.items()}
-    if len(set(lengths.values())) != 1 or arrays["user"].ndim != 1:
-        raise DataError(f"{file}: 'user', 'item' (and 'rating') must be lists of equal length, got {lengths}")
-    if not arrays["user"].size:
-        width = 0 if source == FROM_DATA else len(read_catalogue(source))
-        raise EmptyDataError(f"{file}: 'user' and 'item' are empty; there is nothing to work with", width)
-    if "rating" in arrays:
-        check_ratings(file, arrays["rating"])
-    elif min_rating is not None:
-        raise DataError(f"{file}: a minimum rating was asked for, but there are no ratings")
-    user_ids, item_ids = arrays["user"], arrays["item"]
-    if min_rating is not None:
-        keep = arrays["rating"] >= min_rating
-        user_ids, item_ids = user_ids[keep], item_ids[keep]
-    users, rows = distinct(file, user_ids, "user")
-    occurring, places = distinct(file, item_ids, "item")
-    names = occurring if source == FROM_DATA else read_catalogue(source)
-    columns = positions(file, occurring, {name: column for column, name in enumerate(names)}, source)[places]
-    notes = rating_notes("rating" in arrays, min_rating)
-    return from_pairs(file, rows, columns, names, source, notes, users)
-
-
-def distinct(file: Path, ids: Any, what: str) -> tuple[list[str], NDArray[np.int64]]:
-    """The distinct canonical texts of identifiers, and for each identifier the position of its text."""
-    try:
-        return identity.distinct(ids, what)
-    except identity.IdentityError as error:
-        raise DataError(f"{file}: {error}") from error
-
-
-def positions(file: Path, occurring: list[str], names: dict[str, int], source: Items) -> NDArray[np.int64]:
-    """Columns of the items that occur; items outside the catalogue are an error."""
-    unknown = [item for item in occurring if item not in names]
-    if unknown:
-        raise DataError(f"{file}: {len(unknown)} item(s) outside {words(source)}, the first is {unknown[0]!r}")
-    return np.array([names[item] for item in occurring], dtype=np.int64)
-
-
-def check_ratings(file: Path, ratings: Any) -> None:
-    if ratings.dtype.kind not in "biuf" or not np.isfinite(ratings).all():
-        raise DataError(f"{file}: 'rating' must be finite numbers")
+    if isinstance(items, list):
+        return f"the given list of {len(items)} items"
+    return f"the items 0 to {int(items) - 1}" if str(items).isdecimal() else f"the catalogue {items}"
 
 
 def rating_notes(rated: bool, min_rating: float | None) -> list[str]:
@@ -155,14 +188,7 @@ def rating_notes(rated: bool, min_rating: float | None) -> list[str]:
     return ["every listed pair counts as one interaction; ratings are not used"] if rated else []
 
 
-def from_pairs(
-    file: Path, rows: Any, columns: Any, names: list[str], source: Items, notes: list[str], users: list[str]
-) -> Table:
-    """A 0/1 matrix; repeated pairs are one interaction."""
-    if not len(rows):
-        raise EmptyDataError(f"{file}: no pair has the minimum rating; nothing is left to work with", len(names))
-    shape = (int(np.max(rows)) + 1, len(names))
-    matrix = sp.coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=shape).tocsr()
-    matrix.sum_duplicates()
-    origin = "items that occur in the data, declared public" if source == FROM_DATA else words(source)
-    return Table(matrix, names, origin, tuple(notes), users)
+def origin(source: Items) -> str:
+    """Where the list of items comes from."""
+    from_data = isinstance(source, str) and source == FROM_DATA
+    return _OCCURRING if from_data else words(source)

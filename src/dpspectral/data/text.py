@@ -1,255 +1,220 @@
-"""Text files: one pair per line, one user per line, or one row of ratings per line.
+"""Text files of pairs: one pair, one user with all their items, or one JSON object per line.
 
-Pairs: user, item[, rating[, ...]] (MovieLens of all sizes, EachMovie's votes).
-Lists: a user and then all their items (`train.txt` of NGCF and LightGCN).
-Ratings: a row for each user, a column for each item, 99 where there is no rating (Jester); see `rating_table.py`.
-
-Each line is read on its own, as `Reading` says: no line affects how another is read. Lines end at "\\n" (a "\\r" before
-it is dropped), empty lines are skipped, and a malformed line is an error with its number. Fields are taken verbatim,
-blanks included; with commas and tabs, a field that begins with a quote ends at the next single quote, on the same line,
-and two quotes inside it stand for one.
+Each line is read on its own (`records.py`): no line affects how another is read. Python cuts the file into lines, and
+DuckDB splits those without anything unusual, block by block; all others are parsed one at a time.
 """
 
 from __future__ import annotations
 
-import csv
-import math
-import re
-from array import array
-from collections.abc import Iterable, Iterator
-from itertools import chain
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import Any, NamedTuple
 
-import numpy as np
+from dpspectral.core.threads import ahead, cores
+from dpspectral.data import columns
+from dpspectral.data.lines import Block, LineError, blocks
+from dpspectral.data.pairs import PairTable
+from dpspectral.data.reading import Layout, Reading
+from dpspectral.data.records import MOST_FIELDS, JsonLines, Lines, ListLines, PairLines, Pairs, check_rating, split
+from dpspectral.data.tables import DataError, rating_notes
 
-from dpspectral.data import columns, rating_table
-from dpspectral.data.reading import BLANKS, Reading
-from dpspectral.data.tables import (
-    FROM_DATA,
-    DataError,
-    EmptyDataError,
-    Items,
-    Table,
-    from_pairs,
-    need_items,
-    rating_notes,
-    read_catalogue,
-    words,
-)
-
-_MOST_FIELDS = 5  # without a header: user, item, rating, and up to two more (weight, time) that are not used
-_BOM = b"\xef\xbb\xbf"
-_BLANKS = re.compile("[ \t]+")
-
-Line = tuple[int, str]  # number, from 1, and content
-Pair = tuple[int, str, str]  # line, user, item
+_HEADER = "; if line 1 is a header, name its columns: user=, item= (--user, --item), or say header=True (--header)"
+Fraction = Callable[[float], object]
 
 
-def load_text(file: Path, items: Items | None, min_rating: float | None, reading: Reading) -> Table:
-    source = need_items(file, items)
-    if reading.header and reading.format != "pairs":
-        raise DataError(f"{file}: {reading.words}; such files have no header")
-    with file.open("rb") as stream:
-        lines = lines_of(file, stream)
-        first = next(lines, None)
-        if first is None:
-            columns_named = 0 if source == FROM_DATA else len(read_catalogue(source))
-            raise EmptyDataError(f"{file}: the file is empty; {reading.remedy}", columns_named)
-        lines = chain([first], lines)
-        if reading.format == "ratings":
-            return rating_table.load_rows(file, _ratings(file, lines, reading), source, min_rating)
-        names = None if source == FROM_DATA else {name: column for column, name in enumerate(read_catalogue(source))}
-        notes = [f"read as {reading.words}"]
-        if reading.format == "lists":
-            if min_rating is not None:
-                raise DataError(f"{file}: {reading.words}; a minimum rating does not apply to such files")
-            pairs: Iterable[Pair | None] = _listed(file, lines, reading)
-        else:
-            header = _header(file, first, reading, names or {})
-            if header is not None:
-                next(lines)
-                notes = [f"read as {reading.separated}, line 1 names the columns: {', '.join(header)}"]
-            notes += rating_notes(header is None or "rating" in columns.places(header), min_rating)
-            pairs = _pairs(file, lines, reading, header, min_rating)
-        return _collect(file, source, names, pairs, reading, notes)
+class _Content(NamedTuple):
+    """A text file: what its lines are, those that are not a header, and what to say about it."""
+
+    layout: Layout
+    lines: Lines
+    blocks: Iterator[Block]
+    notes: list[str]
 
 
-def lines_of(file: Path, stream: IO[bytes]) -> Iterator[Line]:
-    """Numbered lines that are not empty."""
-    for number, raw in enumerate(stream, start=1):
-        content = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if number == 1:
-            content = content.removeprefix(_BOM)
-        elif content.startswith(_BOM):  # dropped on line 1 only, so its meaning would depend on other lines
-            raise DataError(f"{file}, line {number}: it begins with a byte order mark; expected text")
+def read_text(file: Path, table: PairTable, reading: Reading, progress: Fraction) -> list[str]:
+    """Add the pairs of a file; what is to be said about it."""
+    content = _opened(file, table.names, reading)
+    local = threading.local()
+
+    def work(block: Block) -> tuple[Block, list[str] | None]:
+        if not hasattr(local, "connection"):
+            local.connection = table.connection.cursor()
+        return block, _add_plain(local.connection, content.lines, block)
+
+    for block, rest in ahead(work, content.blocks, cores()):
+        pairs, errors = _parsed(block, rest, content.lines)
+        if errors and not reading.skips:
+            number, error = min(
+                ((number or block.number_of(line), error) for number, line, error in errors), key=lambda one: one[0]
+            )
+            raise _malformed(file, number, error, content.layout)
+        table.add(pairs)
+        table.read = table.read or bool(block.content.strip())
+        progress(block.part)
+    return content.notes
+
+
+def _parsed(block: Block, rest: list[str] | None, lines: Lines) -> tuple[Pairs, list[tuple[int, str, LineError]]]:
+    """The pairs of lines that were not plain (None: of all lines), and what is malformed among them."""
+    pairs: Pairs = []
+    errors: list[tuple[int, str, LineError]] = []  # number (0 if not known yet), line, what is wrong
+    for number, line in block.lines() if rest is None else ((0, line) for line in rest):
         try:
-            line = content.decode()
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{file}, line {number}: not UTF-8 text ({error.reason} at byte {error.start} of the line)"
-            ) from error
-        if "\0" in line:
-            raise DataError(f"{file}, line {number}: a NUL character; expected text")
-        if line:
-            yield number, line
+            if isinstance(line, LineError):
+                raise line
+            pairs += lines.parse(line)
+        except LineError as error:
+            errors.append((number, str(line), error))
+    return pairs, errors
 
 
-def fields_of(line: str, delimiter: str) -> list[str]:
-    """The fields of a line; csv.Error if a quoted field does not end on it."""
-    if delimiter == BLANKS:
-        return [field for field in _BLANKS.split(line) if field]
-    if delimiter != "::" and '"' in line:
-        return next(csv.reader([line], delimiter=delimiter, strict=True))
-    return line.split(delimiter)
+def find_unknown(file: Path, table: PairTable, reading: Reading) -> None:
+    """Raise DataError about the first line with an item outside the list."""
+    known = set(table.names or ())
+    content = _opened(file, table.names, reading)
+    for block in content.blocks:
+        for number, line in block.lines():
+            try:
+                pairs = [] if isinstance(line, LineError) else content.lines.parse(line)
+            except LineError:
+                continue
+            for _, item in pairs:
+                if item not in known:
+                    hint = _HEADER if number == 1 else ""
+                    raise DataError(f"{table.outside(item, f'{file}, line {number}')}{hint}")
 
 
-def _split(file: Path, lines: Iterable[Line], reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    for number, line in lines:
-        try:
-            fields = fields_of(line, reading.delimiter)
-        except csv.Error as error:
-            raise _malformed(
-                file, number, f"a quoted field that does not end where it should ({error})", reading
-            ) from None
-        if fields:
-            yield number, fields
-
-
-def _malformed(file: Path, number: int, what: str, reading: Reading) -> DataError:
-    return DataError(f"{file}, line {number}: {what}; {reading.remedy}")
-
-
-def _header(file: Path, first: Line, reading: Reading, names: dict[str, int]) -> list[str] | None:
-    """The names of the columns, if line 1 is a header.
-
-    Only line 1 of the file can be one: by option, or because it consists of known names of columns only. If such a line
-    could also be a record, since an item has that name, the option is required.
-    """
-    number, line = first
-    if reading.header is False or (number > 1 and reading.header is None):
+def _add_plain(connection: Any, lines: Lines, block: Block) -> list[str] | None:
+    """Add the pairs of lines that need no care; the others. None if each line of the block has to be looked at."""
+    text = None if lines.delimiter is None else block.text()
+    if text is None:
         return None
-    if number > 1:
-        raise _malformed(file, 1, "it is empty, but was declared a header", reading)
-    fields = next(_split(file, [first], reading), (1, []))[1]
-    if reading.header is None:
-        if not columns.is_header(fields):
-            return None
-        if len(fields) == 2 and fields[1] in names:
+    connection.execute(
+        f"""CREATE OR REPLACE TEMP TABLE fields AS SELECT line, {lines.fields()} FROM (
+            SELECT line, string_split({lines.bare("line")}, $2) AS f
+            FROM (SELECT unnest(string_split($1, chr(10))) AS line) WHERE line <> '')""",
+        [text, lines.delimiter],
+    )
+    connection.execute(f"INSERT INTO pairs {lines.pairs()}")
+    odd = connection.execute(f"SELECT line FROM fields WHERE ({lines.plain()}) IS NOT TRUE").fetchall()
+    return [str(line) for (line,) in odd]
+
+
+def _opened(file: Path, names: list[str] | None, reading: Reading) -> _Content:
+    """A file whose header, if it has one, has been read."""
+    layout, content = reading.layout(file), blocks(file)
+    if layout.format == "json-lines":
+        return _Content(layout, JsonLines(reading), content, [f"read as {layout.words}", *_rating_notes(True, reading)])
+    if layout.format == "lists":
+        if layout.header:
+            raise DataError(f"{file}: {layout.words}; such files have no header")
+        if reading.min_rating is not None or reading.period.given or any(reading.columns.values()):
+            raise DataError(f"{file}: {layout.words}; a minimum rating, times and columns do not apply to such files")
+        return _Content(layout, ListLines(layout.delimiter), content, [f"read as {layout.words}"])
+    first = next(content, Block(1, b"", 1.0))
+    line, _, rest = first.content.partition(b"\n")
+    header = _header(file, _line(line), layout, reading, set(names or ()))
+    if header is None:
+        lines, notes = PairLines(reading, layout.delimiter, None, layout.header), [f"read as {layout.words}"]
+    else:
+        first, (layout, named) = first._replace(first=2, content=rest), header
+        lines = PairLines(reading, layout.delimiter, named, layout.header)
+        told = ", ".join(name.strip() for name in named)
+        notes = [f"read as {layout.separated}, line 1 names the columns: {told}"]
+    if reading.min_rating is not None and not lines.rated:
+        raise DataError(f"{file}: a minimum rating was asked for, but line 1 names no column of ratings; use --rating")
+    if reading.period.given and not lines.timed:
+        raise DataError(f"{file}: a period was asked for, but line 1 names no column of times (or several); use --time")
+    return _Content(layout, lines, _chained(first, content), notes + _rating_notes(lines.rated, reading))
+
+
+def _rating_notes(rated: bool, reading: Reading) -> list[str]:
+    return rating_notes(rated, reading.min_rating)
+
+
+def _chained(first: Block, rest: Iterator[Block]) -> Iterator[Block]:
+    yield first
+    yield from rest
+
+
+def _line(content: bytes) -> str:
+    """Line 1; nothing if it is not text, which is an error of its own later."""
+    found = next(Block(1, content, 0.0).lines(), (1, ""))[1]
+    return "" if isinstance(found, LineError) else found
+
+
+def _header(
+    file: Path, line: str, layout: Layout, reading: Reading, items: set[str]
+) -> tuple[Layout, list[str]] | None:
+    """The names of the columns and the delimiter between them, if line 1 is a header.
+
+    It is one if an option says so; if it names columns of users or items and could not be a record; or if it has just
+    two fields and both are such names. If an item has that name, the option is required.
+    """
+    if layout.header is False:
+        return None
+    candidates = list(dict.fromkeys([layout.delimiter, *layout.others]))
+    if layout.header:
+        if not line:
+            raise DataError(f"{file}, line 1: it is empty, but was declared a header; {layout.remedy}")
+        problem, most = "", 0
+        for delimiter in candidates:
+            fields = _fields(line, delimiter)
+            try:
+                columns.places(fields, reading.columns)
+            except ValueError as error:
+                if len(fields) > most:  # probably the one that was meant
+                    problem, most = str(error), len(fields)
+            else:
+                return _with_delimiter(layout, delimiter), fields
+        raise DataError(f"{file}, line 1: {problem}; use header=False (--no-header) if line 1 is data")
+    fields = _fields(line, layout.delimiter)
+    if _may_be_record(fields):  # then it is read as one, with its own delimiter, unless both fields are names
+        candidates = [layout.delimiter] if len(fields) == 2 and columns.names_users_and_items(fields) else []
+    for delimiter in candidates:
+        fields = _fields(line, delimiter)
+        if len(fields) < 2 or not any(columns.role_of(field) in ("user", "item") for field in fields):
+            continue
+        if reading.skips:  # then a malformed record is left out wherever it stands, and must not name columns
+            raise DataError(
+                f"{file}, line 1: {line[:80]!r} may be a header or a malformed record; with bad lines left out it has "
+                "to be said: use user= and item= (--user, --item), or header= (--header, --no-header)"
+            )
+        if len(fields) == 2 and fields[1] in items:
             raise DataError(
                 f"{file}, line 1: {line!r} may be a header or, since an item is called {fields[1]!r}, a record; use "
                 "--header or --no-header"
             )
-    if unknown := [name for name in fields if columns.role_of(name) is None]:
-        raise DataError(
-            f"{file}, line 1: unknown column name {unknown[0]!r} in {fields}; remove or rename such columns (known "
-            f"names: {columns.known()}), or use --no-header if line 1 is data"
-        )
-    try:
-        columns.places(fields)
-    except ValueError as error:
-        raise DataError(f"{file}, line 1: {error}; use --no-header if line 1 is data") from error
-    return [field.strip() for field in fields]
-
-
-def _pairs(
-    file: Path, lines: Iterable[Line], reading: Reading, header: list[str] | None, min_rating: float | None
-) -> Iterator[Pair | None]:
-    """Records; None stands for one below the minimum rating."""
-    at = {"user": 0, "item": 1, "rating": 2} if header is None else columns.places(header)
-    if min_rating is not None and "rating" not in at:
-        raise DataError(f"{file}: a minimum rating was asked for, but line 1 names no column of ratings: {header}")
-    user_at, item_at, rating_at = at["user"], at["item"], at.get("rating")
-    for number, fields in _split(file, lines, reading):
-        if header is not None:
-            if len(fields) != len(header):
-                raise _malformed(file, number, f"{len(fields)} field(s), line 1 names {len(header)}", reading)
-        elif not 2 <= len(fields) <= _MOST_FIELDS:
-            raise _malformed(file, number, f"{len(fields)} field(s), not 2 to {_MOST_FIELDS}", reading)
-        elif reading.header is None and _like_a_header(fields):
-            raise _malformed(
-                file, number, f"{','.join(fields)!r} names columns, but only line 1 may be a header", reading
-            )
-        user, item = fields[user_at], fields[item_at]
-        if not user or not item:
-            raise _malformed(file, number, "empty user or item", reading)
-        text = "" if rating_at is None or rating_at >= len(fields) else fields[rating_at]
-        if text.strip():
-            rating = _number(text)
-            if rating is None:
-                raise _malformed(file, number, f"the rating {text[:60]!r} is not a number", reading)
-            if min_rating is not None and rating < min_rating:
-                yield None
-                continue
-        elif min_rating is not None:
-            raise _malformed(file, number, "no rating, but a minimum rating was asked for", reading)
-        yield number, user, item
-
-
-def _like_a_header(fields: list[str]) -> bool:
-    """Whether a record would be a header on line 1: it is an error on any other (records with a rating never would)."""
-    return len(fields) == 2 and columns.role_of(fields[1]) in ("user", "item") and columns.is_header(fields)
-
-
-def _listed(file: Path, lines: Iterable[Line], reading: Reading) -> Iterator[Pair | None]:
-    """A user and their items; None stands for a user without any."""
-    for number, (user, *items) in _split(file, lines, reading):
-        if not user or not all(items):
-            raise _malformed(file, number, "empty user or item", reading)
-        if not items:
-            yield None
-        for item in items:
-            yield number, user, item
-
-
-def _ratings(file: Path, lines: Iterable[Line], reading: Reading) -> Iterator[tuple[int, list[float]]]:
-    for number, fields in _split(file, lines, reading):
         try:
-            yield number, [float(field) for field in fields]
-        except ValueError:
-            odd = next(field for field in fields if _number(field) is None)
-            raise _malformed(file, number, f"{odd[:60]!r} is not a number", reading) from None
+            columns.places(fields, reading.columns)
+        except ValueError as error:
+            raise DataError(f"{file}, line 1: {error}; use header=False (--no-header) if line 1 is data") from error
+        return _with_delimiter(layout, delimiter), fields
+    return None
 
 
-def _number(text: str) -> float | None:
+def _with_delimiter(layout: Layout, delimiter: str) -> Layout:
+    return Layout(layout.format, delimiter, layout.header)
+
+
+def _fields(line: str, delimiter: str) -> list[str]:
     try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+        return split(line, delimiter)
+    except LineError:
+        return []
 
 
-def _collect(
-    file: Path,
-    source: Items,
-    names: dict[str, int] | None,
-    pairs: Iterable[Pair | None],
-    reading: Reading,
-    notes: list[str],
-) -> Table:
-    """Pairs as a table; None stands for a line that was read but does not count."""
-    open_ended = names is None
-    columns_of: dict[str, int] = {} if names is None else names
-    rows_of: dict[str, int] = {}
-    row_numbers, column_numbers = array("q"), array("q")
-    read = False
-    for pair in pairs:
-        read = True
-        if pair is None:
-            continue
-        number, user, item = pair
-        column = columns_of.get(item)
-        if column is None:
-            if not open_ended:
-                raise _malformed(file, number, f"item {item[:60]!r} is not in {words(source)}", reading)
-            column = columns_of.setdefault(item, len(columns_of))
-        row_numbers.append(rows_of.setdefault(user, len(rows_of)))
-        column_numbers.append(column)
-    if not read:
-        raise EmptyDataError(f"{file}: no interactions found; {reading.remedy}", len(columns_of))
-    listed, positions = list(columns_of), np.array(column_numbers, dtype=np.int64)
-    if open_ended:  # the set of items is declared public, the order of their first occurrence is not
-        order = sorted(range(len(listed)), key=listed.__getitem__)
-        listed = [listed[k] for k in order]
-        positions = np.argsort(order)[positions] if order else positions
-    return from_pairs(file, np.array(row_numbers, dtype=np.int64), positions, listed, source, notes, list(rows_of))
+def _may_be_record(fields: list[str]) -> bool:
+    if not 2 <= len(fields) <= MOST_FIELDS or not fields[0] or not fields[1]:
+        return False
+    try:
+        return len(fields) == 2 or check_rating(fields[2], None)
+    except LineError:
+        return False
+
+
+def _malformed(file: Path, number: int, what: LineError, layout: Layout) -> DataError:
+    hints = f"; {layout.remedy}" if what.layout else ""
+    hints += _HEADER if number == 1 and layout.format == "pairs" and layout.header is None else ""
+    return DataError(f"{file}, line {number}: {what}{hints}; bad_lines='skip' (--bad-lines skip) leaves such lines out")

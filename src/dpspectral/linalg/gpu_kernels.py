@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 
 CHUNK = 1024  # entries of one item that one program adds up
+FUSED = {"enable_fp_fusion": True}  # said, because Triton's default changes; integers do not mind
 
 
 @triton.jit
@@ -56,6 +59,42 @@ def _item_kernel(items, starts, stops, users, parts, Y, p: tl.constexpr, P: tl.c
 
 
 @dataclass(frozen=True)
+class Chunks:
+    """The entries of some users by item, in chunks that one program each adds up.
+
+    `order` says where the entries stand among those of the users, `first` (on the host) which chunk is the first of an
+    item.
+    """
+
+    items: torch.Tensor
+    starts: torch.Tensor
+    stops: torch.Tensor
+    order: torch.Tensor
+    first: NDArray[np.int64]
+
+
+def chunks_of(indices: torch.Tensor, n: int) -> Chunks:
+    """The transposed pattern of some entries."""
+    device = indices.device
+    order = torch.sort(indices, stable=True).indices
+    ends = torch.cumsum(torch.bincount(indices, minlength=n), 0)
+    sizes = torch.diff(ends, prepend=ends.new_zeros(1))
+    pieces = (sizes + CHUNK - 1) // CHUNK
+    before = torch.cumsum(pieces, 0) - pieces
+    items = torch.repeat_interleave(torch.arange(n, device=device, dtype=torch.int32), pieces)
+    number = torch.arange(len(items), device=device) - torch.repeat_interleave(before, pieces)
+    starts = (ends - sizes)[items.long()] + number * CHUNK
+    stops = torch.minimum(starts + CHUNK, ends[items.long()])
+    return Chunks(items, starts, stops, order, np.append(before.cpu().numpy(), len(items)))
+
+
+def owners(indptr: torch.Tensor) -> torch.Tensor:
+    """Which user each entry belongs to."""
+    numbers = torch.arange(len(indptr) - 1, device=indptr.device, dtype=torch.int32)
+    return torch.repeat_interleave(numbers, indptr[1:] - indptr[:-1])
+
+
+@dataclass(frozen=True)
 class Block:
     """Some users: their items, and for each item its users among them, in chunks."""
 
@@ -73,19 +112,8 @@ class Block:
 
 def block_of(indptr: torch.Tensor, indices: torch.Tensor, n: int) -> Block:
     """The pattern of some users and its transpose."""
-    degrees = indptr[1:] - indptr[:-1]
-    owners = torch.repeat_interleave(torch.arange(len(degrees), device=indptr.device, dtype=torch.int32), degrees)
-    users = owners[torch.sort(indices, stable=True).indices]
-    ends = torch.cumsum(torch.bincount(indices, minlength=n), 0)
-    sizes = torch.diff(ends, prepend=ends.new_zeros(1))
-    pieces = (sizes + CHUNK - 1) // CHUNK
-    items = torch.repeat_interleave(torch.arange(n, device=indptr.device, dtype=torch.int32), pieces)
-    number = torch.arange(len(items), device=indptr.device) - torch.repeat_interleave(
-        torch.cumsum(pieces, 0) - pieces, pieces
-    )
-    starts = (ends - sizes)[items.long()] + number * CHUNK
-    stops = torch.minimum(starts + CHUNK, ends[items.long()])
-    return Block(indptr, indices, items, starts, stops, users)
+    chunks = chunks_of(indices, n)
+    return Block(indptr, indices, chunks.items, chunks.starts, chunks.stops, owners(indptr)[chunks.order])
 
 
 def gram_product(
@@ -101,11 +129,12 @@ def gram_product(
     half = (1 << shift) >> 1
     for block in blocks:
         _user_kernel[(block.count,)](
-            block.indptr, block.indices, weights, X, parts, half, shift, p, P, entries, not narrow_sums, num_warps=2
-        )
+            block.indptr, block.indices, weights, X, parts, half, shift, p, P, entries, not narrow_sums,
+            num_warps=2, **FUSED,
+        )  # fmt: skip
         if len(block.chunk_items):
             _item_kernel[(len(block.chunk_items),)](
                 block.chunk_items, block.chunk_starts, block.chunk_stops, block.users, parts, Y, p, P, entries,
-                num_warps=2,
+                num_warps=2, **FUSED,
             )  # fmt: skip
     return Y

@@ -56,6 +56,73 @@ def binary_gram(indptr, indices, weights, X, shift, Y):
 
 
 @jit
+def gram_squares(indptr, indices, weights, X, shift, squares):
+    """squares[u] += Σ_j divide(W_d · r_uᵀX)_j²: of one row of what user u adds to `binary_gram`."""
+    p = X.shape[1]
+    half = np.int64(1) << np.int64(shift) >> np.int64(1)
+    q = np.empty(p, X.dtype)
+    for u in range(indptr.size - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        if start == stop:
+            continue
+        _gather(indices, start, stop, X, q)
+        w = weights[stop - start]
+        for j in range(p):
+            share = (np.int64(q[j]) * w + half) >> shift
+            squares[u] += share * share
+
+
+@jit
+def root_above(value):
+    """⌈√value⌉ of an integer from 0 to 2^62."""
+    root = np.int64(np.sqrt(np.float64(value)))
+    while root * root < value:
+        root += 1
+    while root > 0 and (root - 1) * (root - 1) >= value:
+        root -= 1
+    return root
+
+
+@jit
+def lengths(degrees, squares, longest, one, total):
+    """total += (s, l − s, one − l) with l = ⌊one·‖z_u‖/longest⌋ and s = ⌊l²/one⌋, for every user who has an item."""
+    for u in range(degrees.size):
+        if degrees[u] > 0:
+            part = one * min(root_above(degrees[u] * squares[u]), longest) // longest
+            square = part * part // one
+            total[0] += square
+            total[1] += part - square
+            total[2] += one - part
+
+
+@jit
+def clip_factors(degrees, squares, limit, bits, factors):
+    """2^bits·min(1, limit/‖z_u‖), rounded down, where user u adds d rows whose squares sum up to squares[u] each."""
+    one = np.int64(1) << np.int64(bits)
+    for u in range(degrees.size):
+        length = root_above(degrees[u] * squares[u])
+        factors[u] = one if length <= limit else limit * one // length
+
+
+@jit
+def clipped_gram(indptr, indices, weights, X, shift, factors, bits, Y):
+    """`binary_gram`, what user u adds multiplied by factors[u]/2^bits and rounded towards zero."""
+    p = X.shape[1]
+    half = np.int64(1) << np.int64(shift) >> np.int64(1)
+    q, share = np.empty(p, X.dtype), np.empty(p, Y.dtype)
+    for u in range(indptr.size - 1):
+        start, stop = indptr[u], indptr[u + 1]
+        if start == stop:
+            continue
+        _gather(indices, start, stop, X, q)
+        w, factor = weights[stop - start], factors[u]
+        for j in range(p):
+            value = (np.int64(q[j]) * w + half) >> shift
+            share[j] = value * factor >> bits if value >= 0 else -(-value * factor >> bits)
+        _scatter(indices, start, stop, share, Y)
+
+
+@jit
 def largest_sums(weights, top, column):
     """The largest Σ of d entries of a column of X, and the largest such sum times W_d, over all d.
 
@@ -101,6 +168,19 @@ def column_sums(indptr, indices, weights, total):
 
 
 @jit
+def coverage(degrees, kept, one, total):
+    """total += (one, 0, 0) for each user with items but no kept one; (0, s, one − s), s = ⌊one·k/d⌋, with k of d."""
+    for u in range(degrees.size):
+        d, k = degrees[u], kept[u]
+        if d > 0 and k == 0:
+            total[0] += one
+        elif d > 0:
+            part = one * k // d
+            total[1] += part
+            total[2] += one - part
+
+
+@jit
 def nonzero_columns(block, indptr, indices):
     """CSR pattern of a small dense block; returns the number of entries."""
     count = 0
@@ -121,6 +201,13 @@ def clip_row(x, norm, l1, bits, out):
     Sequential sums, so the result depends on the row alone, and zeros make no difference. The integers themselves are
     checked against the bound, whatever the rounding errors before.
     """
+    one = 2.0**bits
+    clip_row_to(x, norm, l1, one, one * one, out)
+
+
+@jit
+def clip_row_to(x, norm, l1, one, limit2, out):
+    """The same in units of norm/one, with Σ out² ≤ limit2 (at most one²; integers below 2^53)."""
     top = 0.0
     for i in range(x.size):
         top = max(top, abs(x[i]))
@@ -135,8 +222,7 @@ def clip_row(x, norm, l1, bits, out):
     ratio = top / norm  # may be infinite: then the row is clipped
     factor = min(1.0 / np.sqrt(squares), l1 / absolute)
     clipped = ratio > factor
-    one = 2.0**bits
-    limit2, limit1 = one * one, l1 * one
+    limit1 = l1 * one
     while True:
         sum2, sum1 = 0.0, 0.0  # integers below 2^53, hence exact
         for i in range(x.size):
@@ -181,30 +267,3 @@ def sparse_row_gram(indptr, indices, values, norm, l1, bits, X, shift, Y):
             i, x = indices[e], np.int64(row[e - start])
             for j in range(p):
                 Y[i, j] += x * q[j]
-
-
-@jit
-def transposed(indptr, indices, starts, users, places):
-    """The entries of CSR rows by column: whose they are, and where they stand. `starts` has the column pointers."""
-    following = starts[:-1].copy()
-    for u in range(indptr.size - 1):
-        for e in range(indptr[u], indptr[u + 1]):
-            i = indices[e]
-            users[following[i]] = u
-            places[following[i]] = e
-            following[i] += 1
-
-
-@jit
-def pair_counts(indptr, indices, weights, starts, users, places, first, last, out):
-    """out[i − first, j] += Σ_u weights[u] over users with items i and j, for first ≤ i < last and j ≥ i.
-
-    Item by item, so that the row that is added to stays in the cache. Columns increase in every CSR row.
-    """
-    for i in range(first, last):
-        row = out[i - first]
-        for e in range(starts[i], starts[i + 1]):
-            u = users[e]
-            w = weights[u]
-            for k in range(places[e], indptr[u + 1]):
-                row[indices[k]] += w

@@ -11,25 +11,28 @@ no budget pays for), so it passes `modulus=b`: its sums are exact modulo 2^b, an
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpspectral.linalg import kernels
-from dpspectral.linalg.triangle import packed
+from dpspectral.core.threads import cores
+from dpspectral.linalg import kernels, triangle
+from dpspectral.linalg.integer_rows import UNCHANGED, Limits, Preparation, integer_blocks, integer_sum
+from dpspectral.linalg.pair_counts import PairCounts
 
 Ints = NDArray[np.signedinteger]
 Progress = Callable[[float], None]  # called with the finished fraction of one product
 
 _TILE = 64  # columns at a time: X and Y tiles stay in the cache
 _BLOCK_BYTES = 1 << 22
-_MATRIX_BLOCK = 4096  # rows at a time in the item-item matrix
+_MATRIX_ROWS = 1024  # at a time in the item-item matrix
+_CLIP_BITS = 30  # of the fraction by which a long contribution is shortened
 NARROW = 2.0**31 - 1  # smaller values fit 32 bits
 
 
@@ -44,7 +47,7 @@ class Operator(Protocol):
         """A·X, every contribution divided by 2^shift and rounded."""
 
 
-def _check_width(bound: float, what: str) -> None:
+def check_width(bound: float, what: str) -> None:
     if bound >= 2.0**62:
         raise OverflowError(f"{what} could overflow 64-bit integers; use a coarser grid")
 
@@ -84,6 +87,10 @@ def _in_threads(
             raise
 
 
+def _threads(asked: int | None, blocks: list[tuple[int, int]]) -> int:
+    return max(1, min(asked or cores(), len(blocks)))
+
+
 def longest_column(X: Ints) -> float:
     """The norm of the longest column."""
     return float(np.sqrt(np.max(np.einsum("ij,ij->j", X, X, dtype=np.float64))))
@@ -116,7 +123,7 @@ class BinaryGram:
     ) -> None:
         self.rows, self.weights, self.modulus = rows, weights, modulus
         self.n = int(rows.shape[1])
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads  # None: as many as may run at once
         self.block_rows = block_rows or (1024 if sp.issparse(rows) else max(1, min(4096, _BLOCK_BYTES // self.n)))
 
     def widths(self, X: Ints, shift: int) -> tuple[Any, Any]:
@@ -134,11 +141,11 @@ class BinaryGram:
         X has this largest entry, and this norm of its longest column. Modulo 2^b the result may have any size.
         """
         sums, weighted = kernels.largest_sums(self.weights, top, column)
-        _check_width(weighted + 2.0 ** (shift - 1), "a weighted row sum")
+        check_width(weighted + 2.0 ** (shift - 1), "a weighted row sum")
         entry = weighted * 2.0**-shift + 1
         result = self.rows.shape[0] * entry
         if self.modulus is None:
-            _check_width(result, "the product")
+            check_width(result, "the product")
         return sums, entry, result
 
     def pattern(self, start: int, stop: int) -> tuple[NDArray[np.int64], Any]:
@@ -153,9 +160,18 @@ class BinaryGram:
         return indptr, indices[:count]
 
     def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
+        def add(part: Ints, start: int, stop: int, total: Ints) -> None:
+            kernels.binary_gram(*self.pattern(start, stop), self.weights, part, shift, total)
+
+        return self._summed(X, shift, add, progress)
+
+    def _summed(
+        self, X: Ints, shift: int, add: Callable[[Ints, int, int, Ints], None], progress: Progress
+    ) -> NDArray[np.int64]:
+        """The sum of what add(columns of X, first user, last user, total) adds to a total, tile by tile of columns."""
         p, (dtype, wide) = X.shape[1], self.widths(X, shift)
         blocks = row_blocks(self.rows.shape[0], self.block_rows)
-        threads = max(1, min(self.threads, len(blocks)))
+        threads = _threads(self.threads, blocks)
         Y = np.empty((self.n, p), dtype=np.int64)
         tiles = range(0, p, _TILE)
         for number, first in enumerate(tiles):
@@ -163,7 +179,7 @@ class BinaryGram:
             sums = np.zeros((threads, *part.shape), dtype=wide)
 
             def work(slot: int, start: int, stop: int, part: Ints = part, sums: Ints = sums) -> None:
-                kernels.binary_gram(*self.pattern(start, stop), self.weights, part, shift, sums[slot])
+                add(part, start, stop, sums[slot])
 
             _in_threads(threads, blocks, work, lambda f, number=number: progress((number + f) / len(tiles)))  # type: ignore[misc]
             for other in sums[1:]:
@@ -180,25 +196,21 @@ class BinaryGram:
             kernels.column_sums(*self.pattern(*block), self.weights, total)
         return total
 
-    def pair_counts(self) -> PairCounts:
-        """Rows of Σ_u W_{d_u} r_u r_uᵀ, one block after the other."""
+    def pair_counts(self, order: NDArray[np.int64] | None = None) -> PairCounts:
+        """Rows of Σ_u W_{d_u} r_u r_uᵀ, one block after the other; row and column a stand for item order[a]."""
         self._check_total()
-        return PairCounts(self)
+        indptr, indices = self.pattern(0, self.rows.shape[0])
+        return PairCounts(indptr, indices, self.weights, np.arange(self.n) if order is None else order, self.threads)
 
     def item_matrix(self, progress: Progress = silent) -> NDArray[np.int64]:
         """Σ_u W_{d_u} r_u r_uᵀ as the numbers of `triangle.packed`."""
-        matrix = np.zeros((self.n, self.n), dtype=np.int64)
-        blocks = row_blocks(self.rows.shape[0], _MATRIX_BLOCK)
-        for number, (start, stop) in enumerate(blocks):
-            part = sp.csr_array(self.rows[start:stop])
-            degrees = np.diff(part.indptr)
-            ones = sp.csr_array((np.ones(part.nnz, dtype=np.int64), part.indices, part.indptr), shape=part.shape)
-            weighted = sp.csr_array(
-                (np.repeat(self.weights[degrees], degrees), part.indices, part.indptr), shape=part.shape
-            )
-            matrix += (ones.T @ weighted).toarray()
-            progress((number + 1) / len(blocks))
-        return packed(matrix)
+        counts, numbers = self.pair_counts(), np.empty(triangle.size(self.n), dtype=np.int64)
+        for start, stop in row_blocks(self.n, _MATRIX_ROWS):
+            band = np.zeros((stop - start, self.n), dtype=np.int64)
+            counts.add(start, stop, band)
+            triangle.pack_rows(band, start, numbers)
+            progress(stop / self.n)
+        return numbers
 
     def weight_sum(self) -> int:
         """Σ_u W_{d_u}."""
@@ -210,36 +222,43 @@ class BinaryGram:
 
     def _check_total(self) -> None:
         if self.modulus is None:
-            _check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
+            check_width(self.rows.shape[0] * float(self.weights.max()), "a sum over users")
 
 
-class PairCounts:
-    """The upper triangle of Σ_u W_{d_u} r_u r_uᵀ, by rows: exact int64, added to whatever is there."""
+class ClippedGram(BinaryGram):
+    """The same with every user's contribution z_u = r_u·divide(W_d r_uᵀX)ᵀ shortened to ‖z_u‖ ≤ limit.
 
-    def __init__(self, gram: BinaryGram) -> None:
-        self.n, self.threads = gram.n, gram.threads
-        self._indptr, indices = gram.pattern(0, gram.rows.shape[0])
-        self._indices = np.ascontiguousarray(indices)
-        self._weights = gram.weights[np.diff(self._indptr)]
-        small = self._indices.size < NARROW
-        counts = np.bincount(self._indices, minlength=self.n)
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
-        self._users = np.empty(self._indices.size, dtype=np.int32)
-        self._places = np.empty(self._indices.size, dtype=np.int32 if small else np.int64)
-        kernels.transposed(self._indptr, self._indices, self._starts, self._users, self._places)
+    Exactly: rounded first, then multiplied by an integer fraction that is at most limit/‖z_u‖, towards zero.
+    """
 
-    def add(self, first: int, last: int, out: NDArray[np.int64]) -> None:
-        """out[i − first, j] += A_ij for first ≤ i < last and j ≥ i."""
-        size = max(1, (last - first) // (8 * self.threads))
-        blocks = [(first + start, first + stop) for start, stop in row_blocks(last - first, size)]
+    def lengths(self, X: Ints, shift: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every user's degree d, and the squares s of one row of z_u: ‖z_u‖² = d·s."""
+        dtype, _ = self.widths(X, shift)
+        degrees, squares = np.zeros((2, self.rows.shape[0]), dtype=np.int64)
+        blocks = row_blocks(self.rows.shape[0], self.block_rows)
+        threads = _threads(self.threads, blocks)
+        for first in range(0, X.shape[1], _TILE):
+            part = np.ascontiguousarray(X[:, first : first + _TILE], dtype=dtype)
 
-        def work(slot: int, start: int, stop: int) -> None:
-            kernels.pair_counts(
-                self._indptr, self._indices, self._weights, self._starts, self._users, self._places, start, stop,
-                out[start - first : stop - first],
-            )  # fmt: skip
+            def work(_: int, start: int, stop: int, part: Ints = part) -> None:
+                indptr, indices = self.pattern(start, stop)
+                degrees[start:stop] = np.diff(indptr)
+                kernels.gram_squares(indptr, indices, self.weights, part, shift, squares[start:stop])
 
-        _in_threads(max(1, min(self.threads, len(blocks))), blocks, work, silent)
+            _in_threads(threads, blocks, work, silent)
+        return degrees, squares
+
+    def clipped_product(self, X: Ints, shift: int, limit: int, progress: Progress = silent) -> NDArray[np.int64]:
+        """Σ_u of the shortened z_u."""
+        degrees, squares = self.lengths(X, shift)
+        factors = np.empty_like(degrees)
+        kernels.clip_factors(degrees, squares, limit, _CLIP_BITS, factors)
+
+        def add(part: Ints, start: int, stop: int, total: Ints) -> None:
+            indptr, indices = self.pattern(start, stop)
+            kernels.clipped_gram(indptr, indices, self.weights, part, shift, factors[start:stop], _CLIP_BITS, total)
+
+        return self._summed(X, shift, add, progress)
 
 
 class RowGram:
@@ -257,43 +276,39 @@ class RowGram:
         bits: int,
         l1: float = np.inf,
         centre: NDArray[np.float64] | None = None,
+        preparation: Preparation = UNCHANGED,
+        whole: bool = False,
         threads: int | None = None,
         block_rows: int | None = None,
         modulus: int | None = None,
     ) -> None:
-        self.rows, self.norm, self.l1, self.bits, self.centre = rows, float(norm), float(l1), bits, centre
+        self.rows, self.norm, self.l1, self.bits = rows, float(norm), float(l1), bits
+        self.limits = Limits(self.norm, bits, self.l1, whole)
+        self.preparation = preparation if centre is None else replace(preparation, centre=centre)
         self.modulus = modulus
         self.n = int(rows.shape[1])
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads
         self.block_rows = block_rows or max(1, min(4096, _BLOCK_BYTES // (8 * self.n)))
 
     def _dense_blocks(self) -> Iterator[NDArray[np.float64]]:
         """Clipped integer rows, block by block."""
-        for start, stop in row_blocks(self.rows.shape[0], self.block_rows):
-            block = self.rows[start:stop]
-            block = np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
-            if self.centre is not None:
-                with np.errstate(over="ignore"):  # beyond float64 the row is clipped anyway
-                    block = np.clip(block - self.centre, -1e300, 1e300)
-            out = np.empty(block.shape)
-            kernels.clip_rows(np.ascontiguousarray(block), self.norm, self.l1, self.bits, out)
-            yield out
+        for block, _ in integer_blocks(self.rows, self.limits, self.preparation, self.block_rows):
+            yield block
 
     def row_sum(self) -> NDArray[np.int64]:
         """Σ_u x_u in units of norm·2^−bits."""
-        total = np.zeros(self.n, dtype=np.int64)
-        for block in self._dense_blocks():
-            total += block.sum(axis=0).astype(np.int64)  # integers far below 2^53
-        return total
+        return integer_sum(self.rows, self.limits, self.preparation, self.block_rows)
 
     def product(self, X: Ints, shift: int, progress: Progress = silent) -> NDArray[np.int64]:
         projection = 2.0**self.bits * longest_column(X)
-        _check_width(projection, "a row's product")
+        check_width(projection, "a row's product")
         if self.modulus is None:
-            _check_width(self.rows.shape[0] * 2.0**self.bits * (projection * 2.0**-shift + 1), "the product")
-        if sp.issparse(self.rows) and self.centre is None:
+            count = getattr(self.rows, "values", self.rows).shape[0]
+            check_width(count * 2.0**self.bits * (projection * 2.0**-shift + 1), "the product")
+        if sp.issparse(self.rows) and self.preparation is UNCHANGED:
             return self._sparse_product(X, shift, progress)
-        if max(projection, self.block_rows * 2.0**self.bits * (projection * 2.0**-shift + 1)) >= 2.0**52:
+        size = max(self.block_rows, getattr(self.rows, "most", 1))
+        if max(projection, size * 2.0**self.bits * (projection * 2.0**-shift + 1)) >= 2.0**52:
             raise OverflowError("the grid is too fine for exact float64 products of dense rows; use fewer extra bits")
         real = X.astype(np.float64)
         Y = np.zeros(X.shape, dtype=np.int64)
@@ -305,7 +320,7 @@ class RowGram:
 
     def _sparse_product(self, X: Ints, shift: int, progress: Progress) -> NDArray[np.int64]:
         blocks = row_blocks(self.rows.shape[0], self.block_rows)
-        threads = max(1, min(self.threads, len(blocks)))
+        threads = _threads(self.threads, blocks)
         sums = np.zeros((threads, *X.shape), dtype=np.int64)
         wide = X.astype(np.int64)
 
@@ -338,7 +353,7 @@ class SymmetricMatrix:
         for start, stop in row_blocks(self.n, self.block_rows):
             block = self.A[start:stop] / self.grid  # exact: the grid is a power of two
             reach = float(abs(block).sum(axis=1).max()) * top
-            _check_width(reach, "the product")
+            check_width(reach, "the product")
             if reach < 2.0**52:
                 part = np.asarray(block @ real).astype(np.int64)
             else:

@@ -14,14 +14,18 @@ def size(n: int) -> int:
 
 def packed(matrix: NDArray[Any]) -> NDArray[Any]:
     """The numbers of a symmetric matrix; entries below the diagonal are not read."""
-    n = len(matrix)
-    numbers = np.empty(size(n), dtype=matrix.dtype)
-    numbers[:n] = np.diagonal(matrix)
-    start = n
-    for i in range(n - 1):
-        numbers[start : start + n - 1 - i] = matrix[i, i + 1 :]
-        start += n - 1 - i
+    numbers = np.empty(size(len(matrix)), dtype=matrix.dtype)
+    pack_rows(matrix, 0, numbers)
     return numbers
+
+
+def pack_rows(band: NDArray[Any], first: int, numbers: NDArray[Any]) -> None:
+    """The same for some of the rows, from row `first` on."""
+    n = band.shape[1]
+    for i, row in enumerate(band, first):
+        start = n + i * (n - 1) - i * (i - 1) // 2
+        numbers[i] = row[i]
+        numbers[start : start + n - 1 - i] = row[i + 1 :]
 
 
 def unpack(numbers: NDArray[Any], place: NDArray[np.int64], matrix: NDArray[Any]) -> None:

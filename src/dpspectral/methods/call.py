@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from numbers import Integral
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
+from dpspectral.core.threads import at_most
+from dpspectral.data.frames import is_frame, matrix_of
 from dpspectral.data.rows import Rows
+from dpspectral.data.tables import FROM_DATA, Table
+from dpspectral.methods.above_noise import Spectrum
 from dpspectral.methods.catalogue import Catalogue, PrivateCatalogue, automatic_catalogue
 from dpspectral.methods.result import Facts, Result
 from dpspectral.privacy.budget import Budget
@@ -33,6 +39,7 @@ class Basis(NamedTuple):
     unit: Unit  # with the floor that was chosen
     facts: dict[str, Any]  # of `Facts`: method, noise, and what was chosen
     catalogue: Catalogue | None = None
+    spectrum: Spectrum | None = None
 
 
 class Call:
@@ -59,7 +66,8 @@ class Call:
             raise TypeError(f"ledger must be a Ledger(budget), got {ledger!r}")
         checks.optional_integer("users", users, low=1)
         rank = checks.integer("rank", rank, low=1)
-        checks.seed("random_state", random_state)
+        if not isinstance(random_state, np.random.Generator):
+            checks.optional_integer("random_state", random_state, low=0)
         checks.optional_integer("threads", threads, low=1, high=1024)
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be a function of (text, fraction), got {progress!r}")
@@ -75,15 +83,19 @@ class Call:
         self.users = users  # declared, or counted
         self.declared_users: int | str | None = users
         self.users_counted: int | None = None
+        self.coverage = 0.0  # the share of μ² that is kept for what the kept items cover
+        self.threads = threads
         self.random_state, self.progress, self.mu = random_state, progress, budget.mu
         if users is not None:
             warn_large_delta(budget, users, stacklevel=4)
 
     def reserve(self) -> AbstractContextManager[Run]:
-        """All that the call may spend: the whole of it fits, or nothing is released."""
+        """All that the call may spend: the whole of it fits, or nothing is released. Threads are limited inside."""
         if self.ledger is None:  # a budget of its own is its own reservation
-            return nullcontext(Run(Ledger(self.budget)))
-        return self.ledger.reserve(self.source.relation, self.mu)
+            reserved: AbstractContextManager[Run] = nullcontext(Run(Ledger(self.budget)))
+        else:
+            reserved = self.ledger.reserve(self.source.relation, self.mu)
+        return reserved if self.threads is None else _with_threads(reserved, self.threads)
 
     def with_automatic_catalogue(self) -> Self:
         """The same call with the catalogue that goes with its unit and number of items."""
@@ -104,6 +116,16 @@ class Call:
         private = self.declared_users == "private"
         return private and isinstance(unit, Interaction) and unit.floor is None and self.catalogue is not None
 
+    @property
+    def extra_releases(self) -> int:
+        """Releases beside those of the method and its catalogue."""
+        return int(self.coverage > 0) + int(self.counts_users)
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether no item can be left out."""
+        return self.catalogue is None or self.catalogue.items == self.source.n
+
     def with_mu(self, mu: float) -> Self:
         """The same call when μ is left."""
         part = copy.copy(self)
@@ -119,8 +141,10 @@ class Call:
 
     def result(self, run: Run, basis: Basis, reason: str = "") -> Result:
         """The basis with its promise: what was spent, who is protected, and what was declared public."""
-        users = self.declared_users
-        unit, public = basis.unit.describe(), self.source.unit.declared(users)
+        users, source = self.declared_users, self.source
+        unit, public = basis.unit.describe(), source.unit.declared(users)
+        if source.items_from == FROM_DATA:
+            public = (*public, "which items occur in the data")
         statement = run.statement()
         facts = Facts(
             budget=self.budget,
@@ -128,10 +152,20 @@ class Call:
             public=public,
             users_declared=int(users) if isinstance(users, Integral) else None,
             users_counted=self.users_counted,
+            items_from=source.items_from,
             reason=reason,
             **basis.facts,
         )
-        return Result(basis.components, basis.eigenvalues, unit, statement, facts, basis.catalogue, run.ledger)
+        return Result(
+            basis.components, basis.eigenvalues, unit, statement, facts, basis.catalogue, run.ledger, source.items,
+            basis.spectrum,
+        )  # fmt: skip
+
+
+@contextmanager
+def _with_threads(reserved: AbstractContextManager[Run], threads: int) -> Iterator[Run]:
+    with at_most(threads), reserved as run:
+        yield run
 
 
 def warn_large_delta(budget: Budget, users: int, stacklevel: int = 3) -> None:
@@ -153,12 +187,20 @@ def as_source(
     if not floor_open and isinstance(unit, PatternUnit) and unit.floor is None:
         _ = unit.known_floor
     if not isinstance(data, Source):
-        return _curator(data)(data, unit, noise=restarted(noise), threads=threads)
+        table = None if sp.issparse(data) else _table(data)
+        rows = data if table is None else table.matrix
+        curator = _curator(rows)(rows, unit, noise=restarted(noise), threads=threads)
+        return curator if table is None else curator.named(table)
     if noise is not None:
         raise ValueError("noise belongs to the source: pass it where the source is made")
     if unit != data.unit:
         raise ValueError(f"unit={unit!r} is not the source's own: {data.unit!r}")
     return data
+
+
+def _table(data: Any) -> Table | None:
+    """Data with names: what `read` returned, or a frame with a column for each item."""
+    return data if isinstance(data, Table) else matrix_of(data) if is_frame(data) else None
 
 
 def _curator(data: Any) -> type[Curator]:

@@ -11,7 +11,7 @@ Proof page: docs/proofs/catalogue.md.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +70,9 @@ class PrivateCatalogue:
         return 2 if isinstance(unit, PatternUnit) and unit.floor is None else 1
 
 
+_USUAL, _GENEROUS = PrivateCatalogue(_SHARE), PrivateCatalogue(2 * _SHARE)  # what is chosen automatically
+
+
 class Catalogue(NamedTuple):
     """What was released about the items, and what was chosen from it."""
 
@@ -100,8 +103,8 @@ def automatic_catalogue(unit: Unit, n: int, rank: int, mu: float) -> PrivateCata
     few = n <= _FEW * rank
     if few and unit.floor is not None:
         return None
-    share = _SHARE if isinstance(unit, Interaction) or mu > _SCARCE else 2 * _SHARE
-    return PrivateCatalogue(share, items=n if few else None)
+    chosen = _USUAL if isinstance(unit, Interaction) or mu > _SCARCE else _GENEROUS
+    return replace(chosen, items=n) if few else chosen
 
 
 def choose(
@@ -129,7 +132,6 @@ def choose(
         raise ValueError(
             f"PrivateCatalogue(items={config.items}) must be between rank={rank} and {source.n}, all items"
         )
-    ledger.require(unit.relation, mu)  # all of it fits, or nothing is released
     declared = source.rows if users is None else users
     if unit.floor is None and declared is None:  # for Interaction it is public, unless rows come from a list of pairs
         raise ValueError(
@@ -137,8 +139,7 @@ def choose(
             'users=..., or let decompose(..., users="private") count them'
         )
     popularity_mu, roots_mu = split(unit, config.share, mu)
-    check_sigma(unit.popularity_rounding(source.n, source.noise_shares).sensitivity / popularity_mu)  # refuse early
-    if unit.floor is None:
+    if unit.floor is None:  # noise that cannot be drawn is refused before the popularity is paid for
         check_sigma(unit.root_degree_rounding(source.n, source.noise_shares).sensitivity / roots_mu)
     popularity, noise_std = source.popularity(popularity_mu, ledger)
     public = declared if isinstance(unit, Interaction) else None

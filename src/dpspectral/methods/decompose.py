@@ -13,6 +13,7 @@ from typing import Any
 from dpspectral.core import checks
 from dpspectral.methods.call import Basis, Call, Progress, Seed
 from dpspectral.methods.catalogue import PrivateCatalogue
+from dpspectral.methods.coverage import check_coverage, release_coverage
 from dpspectral.methods.dense import MAX_BYTES, check_matrix_fits, dense_basis
 from dpspectral.methods.power import DEFAULT, PowerOptions, all_columns, check_columns_fit, check_options, power_basis
 from dpspectral.methods.result import Result
@@ -22,6 +23,7 @@ from dpspectral.privacy.noise import NotPrivate
 from dpspectral.privacy.units import Interaction, PatternUnit, Unit
 from dpspectral.release.source import Curator
 
+USUAL_RANK = 32  # where none is given, and there are as many items
 _COUNT_SHARE = 0.01  # of μ², for the number of users where it is private
 
 
@@ -40,15 +42,17 @@ def decompose(
     noise: NotPrivate | None = None,
     threads: int | None = None,
     max_bytes: int = MAX_BYTES,
+    spectrum: bool = False,
+    coverage: float = 0.0,
     progress: Progress | None = None,
 ) -> Result:
     """Leading eigenvectors under differential privacy, with the choices made for you.
 
     Parameters
     ----------
-    data : scipy sparse matrix, array, `Rows` or a source
-        Users are rows; the columns are the public catalogue. Or data on disk, on a cluster, on a GPU (`Rows`), or with
-        parties (`SecureSum`, `Peers`).
+    data : what `read` returns, a scipy sparse matrix, an array, a frame, `Rows` or a source
+        Users are rows; the columns are the public catalogue (of a frame: their names are kept). Or data on disk, on a
+        cluster, on a GPU (`Rows`), or with parties (`SecureSum`, `Peers`).
     rank : int
         Number of components to return.
     unit : Interaction, User, BoundedRows or SymmetricUpdate
@@ -76,6 +80,12 @@ def decompose(
         Threads of the sparse product; all cores if not given. The result does not depend on it.
     max_bytes : int
         The dense release keeps no more items than have a matrix of this size, 8 bytes per entry.
+    spectrum : bool
+        Keep, as `result.spectrum`, all eigenpairs that stand above the noise (not `rank` of them) and the released
+        diagonal: what a recommender is made of. The same figures are released and charged.
+    coverage : float
+        Share of μ² to spend on which part of the users, and of what they have, the kept items cover
+        (`result.facts.coverage`); 0: it stays unknown.
     progress : callable(text, fraction), optional
         Called while it works.
 
@@ -93,10 +103,6 @@ def decompose(
     >>> result.components.shape, result.private, round(result.ledger.epsilon(), 3)
     ((200, 8), True, 2.0)
     """
-    checks.choice("method", method, ("auto", "dense", "power"))
-    checks.integer("max_bytes", max_bytes, low=1)
-    if power is not None:
-        check_options("power", power)
     if isinstance(users, str):
         checks.choice("users", users, ("private",))
     call = Call(
@@ -104,6 +110,11 @@ def decompose(
         users=None if isinstance(users, str) else users, random_state=random_state, noise=noise, threads=threads,
         progress=progress,
     )  # fmt: skip
+    checks.choice("method", method, ("auto", "dense", "power"))
+    checks.integer("max_bytes", max_bytes, low=1)
+    checks.flag("spectrum", spectrum)
+    if power is not None:
+        check_options("power", power)
     words = []
     if isinstance(users, str) or (users is None and isinstance(call.source, Curator) and call.source.users_private):
         call = call.with_private_users()
@@ -119,19 +130,25 @@ def decompose(
     if method == "dense" and power is not None:
         names = [name for name, value in asdict(power).items() if value != getattr(DEFAULT, name)]
         raise ValueError(f'{", ".join(names) or "power"}: for method="power" only; the dense release does not iterate')
+    call.coverage = check_coverage(coverage, call.source, call.keeps_all, call.mu)
     if method == "dense":
         check_matrix_fits(call, max_bytes=max_bytes)
     else:
         check_columns_fit(call, power or DEFAULT)
+    counting = call.counts_users
     with call.reserve() as run:
-        if call.counts_users:
+        if counting:
             count = call.source.count(call.mu * math.sqrt(_COUNT_SHARE), run)
             call = call.counted(count, budget.part(1 - _COUNT_SHARE).mu)
             words.append(f"About {count} users were counted with {_COUNT_SHARE:.0%} of the budget.")
+        covering, call = call.mu * math.sqrt(call.coverage), call.with_mu(call.mu * math.sqrt(1 - call.coverage))
         if method == "dense":
-            basis = dense_basis(call, run, max_bytes=max_bytes)
+            basis = dense_basis(call, run, max_bytes=max_bytes, spectrum=spectrum)
         else:
-            basis = power_basis(call, run, power or DEFAULT)
+            basis = power_basis(call, run, power or DEFAULT, spectrum)
+        if call.coverage:
+            assert basis.catalogue is not None
+            basis.facts["coverage"] = release_coverage(call.source, basis.catalogue.chosen, covering, run)
     return call.result(run, basis, " ".join([*words, *_outcome(basis, unit)]))
 
 
@@ -170,6 +187,8 @@ def _outcome(basis: Basis, unit: Unit) -> list[str]:
             words.append(f"All {n} items were kept.")
         else:
             words.append(f"{len(catalogue.chosen)} of {n} items were kept: the most popular by the noisy figures.")
+        if (coverage := basis.facts.get("coverage")) is not None:
+            words.append(f"Of those who have an item, {coverage.words}.")
         if isinstance(unit, Interaction) and unit.floor is None:
             words.append(
                 f"The floor {catalogue.floor} balances noise against the bias of giving less weight to users with few "

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from dpspectral.core import checks
 from dpspectral.methods.call import warn_large_delta
 from dpspectral.methods.catalogue import automatic_catalogue
+from dpspectral.methods.coverage import FEW
 from dpspectral.methods.prediction import Option, Predictor
+from dpspectral.methods.schedules import Schedule, schedules
 from dpspectral.methods.stand_in import StandIn, typical
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.units import Interaction, PatternUnit, User
@@ -26,6 +28,7 @@ class Plan:
     unit: PatternUnit
     upload: int | None
     origin: str  # what the prediction rests on
+    schedules: tuple[Schedule, ...] = ()  # ways to have a result in every epoch, if that was asked for
 
     @property
     def command(self) -> str:
@@ -49,6 +52,19 @@ class Plan:
         elif self.unit.floor is not None and self.unit.floor > 1:
             words.append(f"--floor {self.unit.floor}")
         return " ".join(word for word in words if word)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before the budget is spent."""
+        best = self.recommended
+        if best is None or best.users >= FEW:
+            return []
+        return [
+            f"A long tail: noise leaves about {best.items:,} of {len(self.stand_in.popularity):,} items, with "
+            f"{best.interactions:.0%} of the interactions; about {1 - best.users:.0%} of the users have none of them, "
+            "and can be served by popularity only. Public facts about items (item_features), more ε or more users "
+            "would help."
+        ]
 
     @property
     def reason(self) -> str:
@@ -75,6 +91,7 @@ class Plan:
         ]
         if self.upload is not None:
             words.append(f"Each party would send {best.upload / 1e6:.3g} MB.")
+        words.append(f"About {best.users:.0%} of the users would have a kept item.")
         words.append(f"Noise is {best.ratio:.2g} times eigenvalue number {self.rank}: {expected}.")
         return " ".join(words)
 
@@ -89,6 +106,8 @@ def plan(
     per_user: float | None = None,
     public: StandIn | None = None,
     upload: int | None = None,
+    epochs: int | None = None,
+    half_life: float | None = None,
 ) -> Plan:
     """Compare methods for data of a given shape.
 
@@ -106,6 +125,10 @@ def plan(
         `stand_in(R)` of a data set declared public; a typical spectrum if not given.
     upload : int, optional
         Most bytes that each party can send.
+    epochs : int, optional
+        Also compare ways to have a result in each of so many epochs on this budget (`PrivateStream`).
+    half_life : float, optional
+        Of a stream without an end; half of the epochs if not given.
     """
     checks.integer("users", users, low=1)
     checks.integer("items", items, low=2)
@@ -135,4 +158,11 @@ def plan(
     least = min((option.error for option in possible), default=0.0)
     alike = [option for option in possible if option.error <= _ALIKE * least]
     best = min(alike, key=lambda option: option.seconds, default=None)
-    return Plan(tuple(options), best, known, users, rank, budget, unit, upload, origin)
+    compared: tuple[Schedule, ...] = ()
+    if epochs is not None:
+
+        def predicted(part: Budget) -> float:
+            return Predictor(users, items, rank, part, unit, known, None).dense(automatic).error
+
+        compared = schedules(predicted, budget, unit, epochs, half_life)
+    return Plan(tuple(options), best, known, users, rank, budget, unit, upload, origin, compared)

@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpspectral.core import checks
-from dpspectral.core.blas import one_thread_if_small
-from dpspectral.core.resources import check_memory
+from dpspectral.core.threads import one_thread_if_small
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.operators import silent
-from dpspectral.linalg.orthonormal import NUMPY, Algebra
+from dpspectral.linalg.orthonormal import Place
+from dpspectral.methods.above_noise import of_ritz
 from dpspectral.methods.call import Basis, Call, Progress, Seed
 from dpspectral.methods.catalogue import PrivateCatalogue, choose
+from dpspectral.methods.clipping import clipped_answer, clips
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.entries import check_sigma
@@ -56,6 +57,10 @@ class PowerOptions:
         the first iteration), or as in the paper. "auto" takes the first that is possible.
     momentum : float
         Momentum in [0, 1); takes effect from the third iteration.
+    clip : bool
+        Under `User(neighbours="add-remove")`, shorten what a user adds to a length by rule: less noise for a little
+        bias (docs/proofs/clipping.md). 1% of the budget goes to the mean length and its spread. Not where p = n, nor on
+        a GPU.
     extra_bits : int
         Makes both grids finer by this many bits. Slower; for studies of the rounding.
     """
@@ -65,6 +70,7 @@ class PowerOptions:
     start: str = "auto"
     momentum: float = 0.0
     extra_bits: int = 0
+    clip: bool = True
 
     def __post_init__(self) -> None:
         for name, low in (("iterations", 1), ("oversampling", 0)):
@@ -73,6 +79,7 @@ class PowerOptions:
         checks.choice("start", self.start, _STARTS)
         if not 0 <= checks.real("momentum", self.momentum) < 1:
             raise ValueError(f"momentum must be at least 0 and below 1, got {self.momentum!r}")
+        object.__setattr__(self, "clip", checks.flag("clip", self.clip))
         object.__setattr__(self, "extra_bits", checks.integer("extra_bits", self.extra_bits, low=0, high=24))
 
     @classmethod
@@ -89,10 +96,13 @@ class PowerOptions:
     def shape(self, unit: Unit, n: int, rank: int) -> tuple[int, int]:
         """p and L. Extra columns are nearly free in noise once there is a floor or a row norm, and few iterations leave
         each of them more of the budget: p = 16k and L = 2 were best or close to it (docs/frontier.md). With p = n one
-        product holds all there is. For updates of A itself noise grows with p: 4k and 3.
+        product holds all there is. For updates of A itself noise grows with p: 4k and 3. Where what users add is
+        shortened, noise grows with its length, hence with p as well: 8k, unless 16k is all there is.
         """
         known = isinstance(unit, SymmetricUpdate)
         p = columns(n, rank, self.oversampling, 4 if known else 16)
+        if p < n and self.clip and clips(unit):
+            p = columns(n, rank, self.oversampling, 8)
         return p, self.iterations or (3 if known else 1 if p == n else 2)
 
 
@@ -193,8 +203,8 @@ def check_columns_fit(call: Call, options: PowerOptions) -> None:
     if options.start == "popular" and catalogue is None:
         raise ValueError('start="popular" needs a catalogue: catalogue=PrivateCatalogue()')
     size = source.n if catalogue is None else catalogue.items
-    if size is not None and source.algebra is NUMPY:
-        check_memory(
+    if size is not None:
+        source.check_memory(
             _PEAK * 8 * size * min(p, size),
             f"the power method with {size} items and {min(p, size)} columns",
             "Pass a smaller oversampling (--oversampling), or let a private catalogue keep fewer items",
@@ -202,8 +212,10 @@ def check_columns_fit(call: Call, options: PowerOptions) -> None:
     if catalogue is not None:
         _refuse_early(source, call.mu * math.sqrt((1 - catalogue.share) / (options.iterations or 2)), options)
         count = (options.iterations or 2) + catalogue.releases(source.unit)
+    if options.clip and source.clips and clips(source.unit):
+        count += options.iterations or 2
     if source.limited:
-        source.expects(count)
+        source.expects(count + call.extra_releases)
 
 
 def _refuse_early(source: Source, mu: float, options: PowerOptions) -> None:
@@ -216,8 +228,8 @@ def _refuse_early(source: Source, mu: float, options: PowerOptions) -> None:
     check_sigma(rounding.sensitivity / mu)
 
 
-def power_basis(call: Call, run: Run, options: PowerOptions) -> Basis:
-    """Spend exactly the call's μ on (a catalogue and) power iterations."""
+def power_basis(call: Call, run: Run, options: PowerOptions, spectrum: bool = False) -> Basis:
+    """Spend exactly the call's μ on (a catalogue and) power iterations. `spectrum`: keep all above the noise."""
     source, mu, catalogue, rank = call.source, call.mu, None, call.rank
     if call.catalogue is not None:
         selection = choose(
@@ -226,43 +238,48 @@ def power_basis(call: Call, run: Run, options: PowerOptions) -> Basis:
         )  # fmt: skip
         source, catalogue, mu = selection.source, selection.catalogue, selection.mu
     p, count = options.shape(source.unit, source.n, rank)
-    algebra, tell, noise_std = source.algebra, call.progress, math.nan
+    tell, noise_std = call.progress, math.nan
+    clipping = options.clip and p < source.n and source.clips and clips(source.unit)
     popularity = None if catalogue is None else catalogue.popularity[catalogue.chosen]
 
     def multiply(number: int, published: Iterate) -> Reals:
         nonlocal noise_std
-        answer = source.answer(
-            published,
-            mu / math.sqrt(count),
-            run,
-            f"power iteration {number} of {count}, {source.n} x {p}",
-            silent if tell is None else lambda fraction: tell(f"iteration {number} of {count}", fraction),
-            options.loss,
-        )
+        each, which = mu / math.sqrt(count), f"iteration {number} of {count}"
+        what = f"power {which}, {source.n} x {p}"
+        told = silent if tell is None else lambda fraction: tell(which, fraction)
+        if clipping:
+            answer = clipped_answer(source, published, each, run, which, what, told, options.loss)
+        else:
+            answer = source.answer(published, each, run, what, told, options.loss)
         noise_std = answer.sigma * answer.scale
         return answer.values
 
     def agreed(X: Reals) -> Iterate:
         (integers,) = source.agree(publish(X).integers)
-        iterate: Iterate = algebra.agreed(integers, bits)
-        return iterate
+        return Iterate.of_integers(integers, bits)
 
     bits = DEFAULT_BITS + options.extra_bits
-    publish = partial(algebra.publish, bits=bits)
-    start = partial(start_matrix, options.start, source.n, p, call.random_state, popularity, algebra)
-    last, Y = iterate(start, count, multiply, agreed if source.replicated else publish, options.momentum, algebra)
+    publish = partial(Iterate, bits=bits)
+    start = partial(start_matrix, options.start, source.n, p, call.random_state, popularity, source.place)
+    last, Y = iterate(start, count, multiply, agreed if source.replicated else publish, options.momentum)
+    more, wanted = None, p if spectrum else rank
     with one_thread_if_small(source.n, p):
         if p > rank and (count > 1 or p == source.n):
-            components, eigenvalues = algebra.ritz(last, Y, rank, noise_std)
+            vectors, values = orthonormal.ritz(last.values, Y, wanted, noise_std)
+            edge = orthonormal.ritz_edge(source.n, p, noise_std)
         else:  # p = rank is the published method; one product of few columns says too little about XᵀAX
-            components, eigenvalues = algebra.leading(Y, rank, noise_std)
+            vectors, values = orthonormal.leading(Y, wanted, noise_std)
+            edge = orthonormal.leading_edge(source.n, p, noise_std)
     if source.replicated:
-        components, eigenvalues = source.agree(components, eigenvalues)
+        vectors, values = source.agree(vectors, values)
+    if spectrum:
+        more = of_ritz(vectors, values, edge)
+    components, eigenvalues = vectors[:, :rank], values[:rank]
     if catalogue is not None:
         components = catalogue.spread(components)
     facts = {"method": "power", "noise_std": noise_std, "iterations": count, "columns": p, "start": options.start,
              "parties": source.holders}  # fmt: skip
-    return Basis(components, eigenvalues, source.unit, facts, catalogue)
+    return Basis(components, eigenvalues, source.unit, facts, catalogue, more)
 
 
 def iterate(
@@ -271,7 +288,6 @@ def iterate(
     multiply: Multiply,
     publish: Callable[[Reals], Any],
     momentum: float = 0.0,
-    algebra: Algebra = NUMPY,
 ) -> tuple[Any, Reals]:
     """The loop, written once: X^l = QR(multiply(X^{l−1})). Returns what was multiplied last, and the product.
 
@@ -287,14 +303,15 @@ def iterate(
             with one_thread_if_small(*Y.shape):
                 turned = Y
                 if momentum and before is not None and factor is not None:
-                    turned = Y - momentum * algebra.smallest(factor) ** 2 / 4 * algebra.divided(before, factor)
+                    least = float(np.linalg.svd(factor, compute_uv=False)[-1])
+                    turned = Y - momentum * least**2 / 4 * orthonormal.divided(before, factor)
                 before = X
-                X, factor = algebra.qr(turned)
+                X, factor = orthonormal.qr(turned)
     return published, Y
 
 
 def start_matrix(
-    start: str, n: int, p: int, random_state: Seed | None, popularity: Reals | None = None, algebra: Algebra = NUMPY
+    start: str, n: int, p: int, random_state: Seed | None, popularity: Reals | None = None, place: Place = np.asarray
 ) -> Any:
     """X⁰. Public: its randomness protects nobody, so it may be seeded.
 
@@ -304,7 +321,8 @@ def start_matrix(
         start = "flat" if popularity is None or p == n else "popular"
     if start == "popular" and popularity is None:
         raise ValueError('start="popular" needs a catalogue: catalogue=PrivateCatalogue()')
-    return algebra.start(start, n, p, np.random.default_rng(random_state), popularity if start == "popular" else None)
+    rng = np.random.default_rng(random_state)
+    return orthonormal.start(start, n, p, rng, popularity if start == "popular" else None, place)
 
 
 def columns(n: int, rank: int, oversampling: int | None, default: int = 4) -> int:
@@ -329,7 +347,8 @@ def plain_power_method(
 
     For references and baselines. `disturb(iteration, X, Y)` may return a changed product (noise of one's own).
     """
-    checks.seed("random_state", random_state)
+    if not isinstance(random_state, np.random.Generator):
+        checks.optional_integer("random_state", random_state, low=0)
     checks.choice("start", start, _STARTS)
     operator = float_operator(data, unit)
     p = columns(operator.n, rank, oversampling)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpspectral.linalg import orthonormal
 from dpspectral.methods.catalogue import PrivateCatalogue, pick, pick_floor, split
+from dpspectral.methods.clipping import SHARE, clips
 from dpspectral.methods.dense import MAX_BYTES, VARIANCE_FACTOR, catalogue_sizes
 from dpspectral.methods.floor import Degrees
 from dpspectral.methods.power import DEFAULT, start_matrix
@@ -27,6 +28,7 @@ from dpspectral.privacy.closed_form import closed_form_multiplier
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.units import Interaction, PatternUnit
 from dpspectral.privacy.weights import weight
+from dpspectral.release.item_matrix import FORMED_BYTES
 
 Reals = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -52,6 +54,8 @@ class Option:
     memory: int  # bytes
     seconds: float
     upload: int  # bytes that each party would send
+    users: float  # part of the users who have a kept item,
+    interactions: float  # and of the interactions that are with kept items
     fits: bool = True
 
     @property
@@ -190,6 +194,7 @@ class Predictor:
 
     def _option(self, name: str, release: _Release, memory: float, seconds: float, numbers: float) -> Option:
         upload = int(8 * numbers)
+        inside = min(self._inside(release.kept) / (self.users * self.known.per_user), 1.0)
         return Option(
             name=name,
             items=len(release.kept),
@@ -203,6 +208,8 @@ class Predictor:
             memory=int(memory),
             seconds=seconds,
             upload=upload,
+            users=self.known.covered(inside),
+            interactions=inside,
             fits=self.upload is None or upload <= self.upload,
         )
 
@@ -260,6 +267,10 @@ class Predictor:
         for left in range(iterations - 1, -1, -1):
             rounding = unit.rounding(Iterate(X))
             delta = rounding.sensitivity * rounding.scale
+            if p < m and clips(unit):  # then it is about the mean length of what users add; Σ‖z‖² = tr XᵀAX
+                seen = float(np.sum(eigenvalues * np.sum((V.T @ X) ** 2, axis=1)))
+                seen += float(np.sum(np.maximum(diagonal, 0) * np.sum(X**2, axis=1)))
+                delta = min(delta, math.sqrt(seen / self.users / (1 - SHARE)))
             if left:
                 Y = V @ (eigenvalues[:, None] * (V.T @ X)) + np.maximum(diagonal, 0)[:, None] * X
                 X = orthonormal.qr(Y + delta * math.sqrt(iterations) / mu * rng.standard_normal((m, p)))[0]
@@ -270,13 +281,13 @@ class Predictor:
         m, mu, scale = len(kept), self._mu(config), self._scale(kept, unit)
         rounding = unit.dense_rounding(m)
         std = rounding.sensitivity * rounding.scale / (mu * math.sqrt(2))
-        stored = 8 * m * m <= MAX_BYTES
+        stored = FORMED_BYTES * m * m <= MAX_BYTES
         width = self.rank + 8
-        passes = 20 if config is None else 100
-        each = m * m * width / _RATES["multiply"] + self._inside(kept) * width / _RATES["gather"]
+        passes = 20 if config is None else 45  # products that comparing sizes takes, too
+        each = m * m * width / _RATES["multiply"]
         draws = m * m / 2 / _RATES["noise"]
         seconds = passes * each + draws * (1 if stored else passes)
-        memory = (8 * m * m if stored else 2**26) + 16 * 24 * width * m
+        memory = (FORMED_BYTES * m * m if stored else 8 * 1024 * m) + 16 * 24 * width * m
         name = "dense, all items" if config is None else "dense, catalogue"
         numbers = m * (m + 1) / 2 + (0 if config is None else self.items)
         several = config is not None and config.items is None  # then the best part of the catalogue is looked for

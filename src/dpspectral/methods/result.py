@@ -1,6 +1,12 @@
 """What a run released, and nothing else: a basis, what it cost, and how it was made. Saved to one file, and loaded.
 
 All of it may be published: released figures, and facts that the caller declared or chose. Reports are made from it.
+
+The file is an .npz of `eigenvalues`, `summary` (JSON) and, as far as there are any, `popularity` of all items, `chosen`
+(positions of the kept ones), `item_names` (a JSON list as UTF-8 bytes), and either `components` of all items or, where
+a catalogue kept fewer, `kept_components`: their rows alone, because all others are zero. What stands above the noise is
+in `spectrum_vectors`, `spectrum_values` and, where it was released, `spectrum_diagonal`. Version 0.1 wrote `components`
+always, and names as an array of text, `items`.
 """
 
 from __future__ import annotations
@@ -18,19 +24,25 @@ from numpy.typing import NDArray
 
 from dpspectral.core import checks
 from dpspectral.core.files import UNREADABLE, check_writable, read_arrays, write_whole
+from dpspectral.core.resources import GIB, available_memory
+from dpspectral.methods.above_noise import Spectrum
 from dpspectral.methods.catalogue import Catalogue
+from dpspectral.methods.coverage import Covered
 from dpspectral.privacy.budget import Budget, epsilon_from_mu
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.statement import Statement
 
 Reals = NDArray[np.float64]
-_OWN = {"components", "eigenvalues", "summary", "popularity", "chosen", "items"}
+_OWN = {
+    "components", "kept_components", "eigenvalues", "summary", "popularity", "chosen", "items", "item_names",
+    "spectrum_vectors", "spectrum_values", "spectrum_diagonal",
+}  # fmt: skip
 
 
 class Facts(NamedTuple):
     """How a result was made. None of it is about single records."""
 
-    method: str  # "power" or "dense"
+    method: str  # "power", "dense" or "stream"
     noise_std: float  # per entry of the (last) release
     budget: Budget | None = None  # of the call
     own_budget: bool = True  # no other call shares it
@@ -44,12 +56,16 @@ class Facts(NamedTuple):
     parties: Mapping[str, Any] | None = None  # who held the rows, if not one curator
     items_from: str | None = None  # where the list of items came from
     reason: str = ""  # why things were chosen as they were, where `decompose` chose them
+    table: Mapping[str, Any] | None = None  # of a table of numbers: how columns and persons were treated
+    coverage: Covered | None = None  # what the kept items cover, where that was released
+    stream: Mapping[str, Any] | None = None  # of an epoch of a stream: its number, and what was promised for all
 
     def record(self) -> dict[str, Any]:
         """For JSON: what is known."""
         record = self._asdict()
         record["budget"] = None if self.budget is None else self.budget.record()
         record["public"] = list(self.public)
+        record["coverage"] = None if self.coverage is None else self.coverage.record()
         return {name: value for name, value in record.items() if value is not None and value != ""}
 
     @classmethod
@@ -64,8 +80,11 @@ class Facts(NamedTuple):
         for name in ("method", "start", "storage", "items_from", "reason"):
             if not isinstance(known.get(name, ""), str):
                 raise TypeError(f"{name} must be text, got {known[name]!r}")
-        if not isinstance(known.get("parties", {}), Mapping):
-            raise TypeError(f"parties must be a table, got {known['parties']!r}")
+        for name in ("parties", "table", "stream"):
+            if not isinstance(known.get(name, {}), Mapping):
+                raise TypeError(f"{name} must be a table, got {known[name]!r}")
+        if "coverage" in known:
+            known["coverage"] = Covered.of_record(known["coverage"])
         known["noise_std"] = checks.real("noise_std", known["noise_std"])
         return cls(**known)
 
@@ -92,6 +111,8 @@ class Result:
     ledger : Ledger or None
         The ledger itself; a result from a file has none.
     items : names of the rows of the components, or None
+    spectrum : Spectrum or None
+        All eigenpairs above the noise, where they were asked for; its rows are those of the kept items.
     """
 
     components: Reals
@@ -102,6 +123,7 @@ class Result:
     catalogue: Catalogue | None = field(default=None, repr=False)
     ledger: Ledger | None = field(default=None, repr=False)
     items: tuple[str, ...] | None = field(default=None, repr=False)
+    spectrum: Spectrum | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.components.ndim != 2 or min(self.components.shape) < 1:
@@ -151,6 +173,10 @@ class Result:
         """False as soon as anything was drawn from a seed (`NotPrivate`)."""
         return self.account.private
 
+    def named(self, items: Sequence[str]) -> Self:
+        """The same result with the public names of its columns."""
+        return replace(self, items=tuple(str(name) for name in items))
+
     def with_facts(self, **changes: Any) -> Self:
         """The same result with other facts."""
         return replace(self, facts=self.facts._replace(**changes))
@@ -180,6 +206,7 @@ class Result:
             "rank": int(self.components.shape[1]),
             **self.facts.record(),
             **self._choices(),
+            **({} if self.spectrum is None else {"noise_edge": self.spectrum.edge}),
             "ledger": self.account.record(),
             "eigenvalues": [float(value) for value in self.eigenvalues],
         }
@@ -199,17 +226,35 @@ class Result:
         `items` are the public names of the columns, `more` further arrays of public facts.
         """
         if items is not None:
-            return replace(self, items=tuple(str(name) for name in items)).save(path, **more)
+            return self.named(items).save(path, **more)
         if reserved := _OWN & set(more):
             raise ValueError(f"{sorted(reserved)[0]!r} is written by save itself; choose another name")
         check_writable(path)
-        arrays: dict[str, Any] = {"components": self.components, "eigenvalues": self.eigenvalues}
+        content = {**self._arrays(), "summary": json.dumps(self.summary()), **more}
+        return write_whole(path, lambda stream: np.savez_compressed(stream, **content))
+
+    def _arrays(self) -> dict[str, Any]:
+        """What a file holds of it, apart from the summary."""
+        arrays: dict[str, Any] = {"eigenvalues": self.eigenvalues}
         if self.catalogue is not None:
             arrays |= {"popularity": self.catalogue.popularity, "chosen": self.catalogue.chosen}
+        if self.catalogue is not None and self._others_are_zero(self.catalogue):
+            arrays["kept_components"] = self.components[self.catalogue.chosen]
+        else:
+            arrays["components"] = self.components
         if self.items is not None:
-            arrays["items"] = np.array(self.items)
-        content = {**arrays, "summary": json.dumps(self.summary()), **more}
-        return write_whole(path, lambda stream: np.savez(stream, **content))
+            arrays["item_names"] = _packed(self.items)
+        if self.spectrum is not None:
+            arrays |= {"spectrum_vectors": self.spectrum.vectors, "spectrum_values": self.spectrum.values}
+            if self.spectrum.diagonal is not None:
+                arrays["spectrum_diagonal"] = self.spectrum.diagonal
+        return arrays
+
+    def _others_are_zero(self, catalogue: Catalogue) -> bool:
+        """Whether the catalogue kept fewer than all items; the others' rows are then zero, unless somebody set them."""
+        outside: NDArray[np.bool_] = np.any(self.components, axis=1)
+        outside[catalogue.chosen] = False
+        return len(catalogue.chosen) < len(self.components) and not outside.any()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
@@ -222,32 +267,89 @@ def read_basis(path: str | os.PathLike[str]) -> tuple[Result, dict[str, NDArray[
     try:
         arrays = read_arrays(path)
         summary = json.loads(str(arrays.pop("summary")))
-        components, eigenvalues = (arrays.pop(name).astype(np.float64) for name in ("components", "eigenvalues"))
-        if not (np.isfinite(components).all() and np.isfinite(eigenvalues).all()):
-            raise ValueError("its numbers are not finite")
-        if components.shape != (int(summary["items"]), int(summary["rank"])):
+        n, eigenvalues = int(summary["items"]), _finite(arrays, "eigenvalues")
+        catalogue = _catalogue(summary, arrays, n)
+        components = _components(arrays, n, catalogue)
+        if components.shape != (n, int(summary["rank"])):
             raise ValueError("its arrays do not fit its summary")
-        items = tuple(str(name) for name in arrays.pop("items")) if "items" in arrays else None
         result = Result(
             components, eigenvalues, str(summary["protects"]), Statement.of_record(summary["ledger"]),
-            Facts.of_record(summary), _catalogue(summary, arrays, len(components)), items=items,
+            Facts.of_record(summary), catalogue, items=_names(arrays),
+            spectrum=_spectrum(summary, arrays, n if catalogue is None else len(catalogue.chosen)),
         )  # fmt: skip
+        if left := sorted(_OWN & set(arrays)):
+            raise ValueError(f"its {left[0]} do not go with its other arrays")
     except FileNotFoundError:
-        raise
+        raise FileNotFoundError(f"{path}: no such file; save() or dpspectral fit ... --out makes one") from None
     except (*UNREADABLE, ZeroDivisionError) as error:
         raise ValueError(f"{path}: not a basis that dpspectral saved ({error or type(error).__name__})") from error
     return result, arrays
 
 
+def _finite(arrays: dict[str, NDArray[Any]], name: str) -> Reals:
+    """Take the numbers of this name out of a file's arrays."""
+    values = arrays.pop(name)
+    if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        raise ValueError(f"its {name} are not finite numbers")
+    return values.astype(np.float64)
+
+
+def _components(arrays: dict[str, NDArray[Any]], n: int, catalogue: Catalogue | None) -> Reals:
+    """The rows of all items; where a file has those of the kept ones, zero elsewhere."""
+    if "kept_components" not in arrays:
+        return _finite(arrays, "components")
+    if catalogue is None:
+        raise ValueError("it does not say which items were kept")
+    rows = _finite(arrays, "kept_components")
+    if rows.ndim != 2 or not len(rows) == len(catalogue.chosen) >= rows.shape[1]:
+        raise ValueError("its components do not fit its chosen items")
+    free, needed = available_memory(), 8 * n * rows.shape[1]
+    if free is not None and needed > free:  # a small file may stand for many zeros
+        raise MemoryError(f"its components take {needed / GIB:.2f} GiB of memory, {free / GIB:.2f} GiB are available")
+    return catalogue.spread(rows)
+
+
+def _packed(names: Sequence[str]) -> NDArray[np.uint8]:
+    """Names as the bytes of a JSON list: an array of text would give each of them the width of the longest, times 4."""
+    text = json.dumps(list(names), ensure_ascii=False, separators=(",", ":"))
+    return np.frombuffer(text.encode(errors="surrogatepass"), dtype=np.uint8)
+
+
+def _names(arrays: dict[str, NDArray[Any]]) -> tuple[str, ...] | None:
+    """Take the names of the items out of a file's arrays, as text or as `_packed` made them."""
+    if "item_names" not in arrays:
+        return tuple(str(name) for name in arrays.pop("items")) if "items" in arrays else None
+    packed = arrays.pop("item_names")
+    names = json.loads(packed.tobytes().decode(errors="surrogatepass")) if packed.dtype == np.uint8 else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("its item_names are not a list of text")
+    return tuple(names)
+
+
+def _spectrum(summary: Mapping[str, Any], arrays: dict[str, NDArray[Any]], kept: int) -> Spectrum | None:
+    if "spectrum_vectors" not in arrays:
+        return None
+    vectors, values = _finite(arrays, "spectrum_vectors"), _finite(arrays, "spectrum_values")
+    diagonal = _finite(arrays, "spectrum_diagonal") if "spectrum_diagonal" in arrays else None
+    if values.ndim != 1 or vectors.shape != (kept, len(values)) or (values <= 0).any():
+        raise ValueError("its spectrum does not fit its chosen items")
+    if diagonal is not None and diagonal.shape != (kept,):
+        raise ValueError("its spectrum_diagonal does not fit its chosen items")
+    return Spectrum(
+        vectors.astype(np.float32), values, diagonal, checks.real("noise_edge", summary["noise_edge"], low=0)
+    )
+
+
 def _catalogue(summary: Mapping[str, Any], arrays: dict[str, NDArray[Any]], n: int) -> Catalogue | None:
     if "popularity" not in arrays:
         return None
-    popularity = arrays.pop("popularity").astype(np.float64)
-    chosen = arrays.pop("chosen")
-    if popularity.shape != (n,) or not np.isfinite(popularity).all():
+    popularity, chosen = _finite(arrays, "popularity"), arrays.pop("chosen")
+    if popularity.shape != (n,):
         raise ValueError("its popularity does not fit its items")
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not set(chosen.tolist()) <= set(range(n)):
-        raise ValueError("its chosen items do not exist")
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not 1 <= len(chosen) <= n:
+        raise ValueError("its chosen items are not positions")
+    if chosen[0] < 0 or chosen[-1] >= n or (chosen[1:] <= chosen[:-1]).any():
+        raise ValueError("its chosen items are not increasing positions of its items")
     floor = summary.get("floor")
     checks.optional_integer("floor", floor, low=1)
     noise = checks.real("popularity_noise_std", summary["popularity_noise_std"])

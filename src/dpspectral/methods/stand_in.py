@@ -32,6 +32,7 @@ class StandIn:
     roots: Reals  # mean of √d over users, of the most popular items that hold a share _SHARES of all interactions
     eigenvalues: Reals  # of Σ r rᵀ/d divided by the number of users, largest first
     source: str
+    with_any: Reals  # share of the users who have one of the most popular items that hold a share _SHARES
     directions: Reals | None = None  # eigenvectors of the first of them, where the items are those of a real set
 
     @property
@@ -42,6 +43,10 @@ class StandIn:
         """Mean of √d when items with this share of the interactions are kept."""
         return float(np.interp(math.sqrt(share), np.sqrt(_SHARES), self.roots))
 
+    def covered(self, share: float) -> float:
+        """The part of the users who have one of the most popular items that hold this share of the interactions."""
+        return float(np.interp(math.sqrt(share), np.sqrt(_SHARES), self.with_any))
+
     def with_items(self, items: int, per_user: float | None) -> StandIn:
         """The same picture for another number of items: popularity over relative rank, eigenvalues as they are."""
         wanted = self.per_user if per_user is None else per_user
@@ -51,7 +56,9 @@ class StandIn:
         shape = np.exp(np.interp(np.linspace(0, 1, items), old, np.log(np.maximum(self.popularity, 1e-12))))
         popularity = _scaled(shape, wanted)
         roots = self.roots * math.sqrt(wanted / self.per_user)
-        return StandIn(popularity, roots, self.eigenvalues, self.source)
+        # Who has t times as many items has one of few as often as others one of t times as many.
+        with_any = np.array([self.covered(min(share * wanted / self.per_user, 1.0)) for share in _SHARES])
+        return StandIn(popularity, roots, self.eigenvalues, self.source, with_any)
 
 
 def _scaled(shape: Reals, total: float) -> Reals:
@@ -75,7 +82,8 @@ def typical(items: int, per_user: float) -> StandIn:
     eigenvalues = np.concatenate([[first], np.minimum(rest, first)])
     degrees = per_user * np.exp(ndtri((np.arange(100) + 0.5) / 100) * _SPREAD - _SPREAD**2 / 2)
     roots = [_root_poisson(share * degrees).mean() for share in _SHARES]  # users choose items independently
-    return StandIn(popularity, np.array(roots), eigenvalues, "a typical recommender's spectrum")
+    with_any = [(1 - np.exp(-share * degrees)).mean() for share in _SHARES]
+    return StandIn(popularity, np.array(roots), eigenvalues, "a typical recommender's spectrum", np.array(with_any))
 
 
 def _root_poisson(means: Reals) -> Reals:
@@ -101,10 +109,11 @@ def stand_in(public: Any, name: str = "a data set declared public") -> StandIn:
     values, vectors = eigenpairs(operator.product, items, items if small else KNOWN, whole=small, start=np.ones(items))
     held = np.cumsum(popularity) / popularity.sum()
     sizes = np.unique(np.concatenate([[0], np.searchsorted(held, _SHARES[1:]).clip(max=items - 1) + 1]))
-    degrees, roots = np.zeros(users), [0.0]
+    degrees, roots, any_item = np.zeros(users), [0.0], [0.0]
     for first, last in itertools.pairwise(sizes):
         degrees += np.asarray((rows[:, order[first:last]] != 0).sum(axis=1)).ravel()
         roots.append(float(np.sqrt(degrees).mean()))
+        any_item.append(float((degrees > 0).mean()))
     at = np.sqrt(np.concatenate([[0.0], held[sizes[1:] - 1]]))
-    roots_at = np.interp(np.sqrt(_SHARES), at, roots)
-    return StandIn(popularity, roots_at, values / users, name, vectors[order][:, :KNOWN])
+    roots_at, any_at = (np.interp(np.sqrt(_SHARES), at, figures) for figures in (roots, any_item))
+    return StandIn(popularity, roots_at, values / users, name, any_at, vectors[order][:, :KNOWN])

@@ -1,4 +1,4 @@
-"""Private PCA and truncated SVD with scikit-learn's interface, for use in a Pipeline."""
+"""What estimators with scikit-learn's interface share, and the private truncated SVD."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account, Ledger, Run
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import BoundedRows, Interaction, PatternUnit, SymmetricUpdate, Unit
+from dpspectral.privacy.units import Interaction, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.release.source import Curator, restarted
 
 _COUNT_SHARE = 0.01  # of μ², for the number of rows where it is neither public nor declared
 
 
-class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Shared by both estimators: spending the budget, and the linear map afterwards."""
+class PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Shared by the estimators: spending the budget, and the linear map afterwards."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -96,6 +96,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
                 stacklevel=4,
             )
         self.n_samples_: int = count
+        self.result_: Result = result
         assert result.ledger is not None
         self.ledger_: Ledger = result.ledger
         self.private_: bool = result.private
@@ -123,124 +124,7 @@ class _PrivateDecomposition(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
         return coordinates @ self.components_ + self._shift()
 
 
-class PrivatePCA(_PrivateDecomposition):
-    """Principal components under (ε, δ)-differential privacy for every row.
-
-    Rows are centred, then clipped to ℓ2 norm `norm`. Everything released, the mean included, is charged to one budget.
-
-    Nothing that was fitted on the data (a scaler, a feature selection) may come before it: such a step lets one row
-    change all others, and then no bound holds. Scale by public constants. Centring makes sparse rows dense, block by
-    block: for wide sparse data prefer `PrivateTruncatedSVD`.
-
-    Parameters
-    ----------
-    n_components : int
-        How many directions to keep.
-    norm : float
-        Public bound; longer rows are clipped to it. Required.
-    epsilon, delta : float
-        The budget of one fit. Required.
-    mean : "private", "none" or array
-        Centre by a private mean of the clipped rows (paid with `mean_share` of μ²), not at all, or by a public vector.
-    mean_share : float
-        The share of the budget (of μ²) that a private mean takes.
-    neighbours : "add-remove" or "replace"
-        Neighbouring data sets differ by adding or removing, or by replacing, one row (then their number is public).
-    n_samples : int, optional
-        Declared number of rows. Without it the number that comes with a private mean is used; without a private mean
-        (and unless rows are replaced) a noisy count is released with 1% of μ².
-    iterations, oversampling : int, optional
-        Products with the data, and extra columns, as in `power_method`; chosen automatically if not given.
-    random_state : int or numpy Generator, optional
-        Seed of the public start. The noise has no seed.
-    ledger : Ledger, optional
-        A total shared by several fits. Without one, each fit has a budget of its own.
-    noise : NotPrivate, optional
-        Reproducible noise for tests; the fit is then not private.
-
-    Attributes
-    ----------
-    components_ : (n_components, n_features)
-        Orthonormal directions, leading first; may be published.
-    explained_variance_ : (n_components,)
-        Private estimates of the variance of the clipped, centred rows along each component.
-    mean_ : (n_features,)
-        What rows were centred by: private, public or zero.
-    ledger_ : Ledger
-        What was released, and what it cost.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpspectral import PrivatePCA
-    >>> X = np.random.default_rng(0).normal(size=(2000, 10)) * np.arange(10, 0, -1) / 20
-    >>> pca = PrivatePCA(n_components=2, norm=2.0, epsilon=1.0, delta=1e-6).fit(X)
-    >>> pca.transform(X).shape, round(pca.ledger_.epsilon(), 3)
-    ((2000, 2), 1.0)
-    """
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        norm: float | None = None,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        mean: Any = "private",
-        mean_share: float = 0.1,
-        neighbours: str = "add-remove",
-        n_samples: int | None = None,
-        iterations: int | None = None,
-        oversampling: int | None = None,
-        random_state: Seed | None = None,
-        ledger: Ledger | None = None,
-        noise: NotPrivate | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.norm = norm
-        self.epsilon = epsilon
-        self.delta = delta
-        self.mean = mean
-        self.mean_share = mean_share
-        self.neighbours = neighbours
-        self.n_samples = n_samples
-        self.iterations = iterations
-        self.oversampling = oversampling
-        self.random_state = random_state
-        self.ledger = ledger
-        self.noise = noise
-
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Spend the budget on a basis of X."""
-        unit = BoundedRows(norm=self.norm, neighbours=self.neighbours)
-        share = checks.real("mean_share", self.mean_share, low=0, high=1)
-        data = self._validated(X)
-        n = data.shape[1]
-        centre: NDArray[np.float64] | None = None
-        if isinstance(self.mean, str):
-            checks.choice("mean", self.mean, ("private", "none"))
-        else:
-            centre = np.asarray(self.mean, dtype=np.float64)
-            if centre.shape != (n,) or not np.isfinite(centre).all():
-                raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
-        source = Curator(data, unit, noise=restarted(self.noise), centre=centre)  # raises on bad data
-        call = self._call(source)
-        with call.reserve() as run:
-            if centre is None and self.mean == "private":
-                spent = share
-                centre, count = source.mean(call.mu * math.sqrt(share), run, self.n_samples)
-                source.centre = centre
-            else:
-                count, spent = self._count(source, call.mu, run)
-            self._iterate(call, run, spent, count)
-        self.mean_ = np.zeros(n) if centre is None else centre
-        return self
-
-    def _shift(self) -> NDArray[np.float64]:
-        return self.mean_
-
-
-class PrivateTruncatedSVD(_PrivateDecomposition):
+class PrivateTruncatedSVD(PrivateDecomposition):
     """Leading right singular vectors of a (sparse) matrix under differential privacy, without centring.
 
     Parameters

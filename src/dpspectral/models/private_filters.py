@@ -12,6 +12,7 @@ value of 1, which P has exactly. A user's row r is needed only for its own score
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,26 @@ class PrivateFilters:
         self.chosen = np.arange(n) if chosen is None else np.asarray(chosen)
         self.root = np.sqrt(degrees[self.chosen])
         above_noise = eigenvalues > 0
-        if above_noise.any():
-            Q, T = np.linalg.qr(components[self.chosen][:, above_noise] / self.root[:, None])
-            values, rotation = np.linalg.eigh((T * eigenvalues[above_noise]) @ T.T)
+        Q, T = np.linalg.qr(components[self.chosen][:, above_noise] / self.root[:, None])
+        values, rotation = np.linalg.eigh((T * eigenvalues[above_noise]) @ T.T)
+        self.informed = bool(len(values) and values[-1] > 0)  # components of a file may be zero
+        if self.informed:
             self.spectrum: Reals = np.maximum(values[::-1] / values[-1], 0.0)
             self.basis: Reals = Q @ rotation[:, ::-1]
         else:  # nothing but noise: popularity remains, the first eigenvector of P in any data set
             self.spectrum = np.ones(1)
             self.basis = (self.root / np.linalg.norm(self.root))[:, None]
+
+    def among_chosen(self) -> PrivateFilters:
+        """The same filters on rows and scores of the chosen items alone."""
+        part = copy.copy(self)
+        part.n, part.chosen = len(self.chosen), np.arange(len(self.chosen))
+        return part
+
+    def embedding(self) -> Reals:
+        """V √Π: one row for each chosen item; their inner products are the entries of P among them."""
+        rows: Reals = self.basis * np.sqrt(self.spectrum)
+        return rows
 
     def linear(self, rows: Any) -> Reals:
         return self._spread((self._part(rows) @ self.basis * self.spectrum) @ self.basis.T)

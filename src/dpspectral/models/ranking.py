@@ -14,7 +14,7 @@ from dpspectral.core import checks
 
 Reals = NDArray[np.float64]
 Scores = Callable[[sp.csr_array], Reals]
-_BLOCK = 1 << 24  # scores held at once
+BLOCK = 1 << 24  # scores held at once
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def evaluate(scores: Scores, train: Any, test: Any, top: int = 20, users: NDArra
     discount = 1 / np.log2(np.arange(2, top + 2))
     ideal = np.cumsum(discount)
     recall, ndcg = 0.0, 0.0
-    step = max(1, _BLOCK // train.shape[1])
+    step = max(1, BLOCK // train.shape[1])
     for start in range(0, len(wanted), step):
         part = wanted[start : start + step]
         rows, held = train[part], test[part]

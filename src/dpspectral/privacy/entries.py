@@ -97,6 +97,7 @@ class Kind(StrEnum):
     ANCHOR = "anchor"  # where the counter outside the file lies from now on
     MOVED = "moved"  # to another place
     UPGRADE = "upgrade"  # from an older format
+    NOTE = "note"  # costs nothing: which answers were given out of what was charged before
 
 
 class Entry(NamedTuple):
@@ -249,3 +250,15 @@ def cancelled(entries: Sequence[Entry], *, number: int) -> Entry:
 def settled(entries: Sequence[Entry], *, reservation: Entry) -> Entry:
     """The end of a run that had reserved."""
     return draft(Kind.SETTLE, "run is over", None, reservation.run, reservation.label, reservation.number)
+
+
+def notes(entries: Iterable[Entry], run: str) -> list[str]:
+    """What one run has noted."""
+    return [entry.what for entry in entries if entry.kind is Kind.NOTE and entry.run == run]
+
+
+def noted(entries: Sequence[Entry], *, what: str, run: str, label: str, after: int) -> Entry:
+    """The next note of a run that has made `after` of them."""
+    if (count := len(notes(entries, run))) != after:
+        raise ValueError(f"the ledger has {count} notes of {label or run}, not {after}: another copy of it went on")
+    return draft(Kind.NOTE, what, None, run, label)

@@ -7,37 +7,45 @@ of the computation itself is added on top.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from array_api_compat import is_torch_array
+from numpy.typing import NDArray
 
-from dpspectral.core.blas import one_thread_if_small
+from dpspectral.core.arrays import Array, host, namespace
 from dpspectral.core.jit import jit
+from dpspectral.core.threads import one_thread_if_small
 
 DEFAULT_BITS = 20
 
 
 class Iterate:
-    """An n × p public matrix of integers times 2^−bits."""
+    """An n × p public matrix of integers times 2^−bits, an array of numpy or (on a GPU) of torch.
 
-    def __init__(self, values: ArrayLike, bits: int = DEFAULT_BITS) -> None:
-        real = np.asarray(values, dtype=np.float64)
+    Norms are numpy arrays and numbers. Their margins hold for any order of sums.
+    """
+
+    def __init__(self, values: Any, bits: int = DEFAULT_BITS) -> None:
+        real = values if is_torch_array(values) else np.asarray(values, dtype=np.float64)
         if real.ndim != 2 or 0 in real.shape:
-            raise ValueError(f"X must be a matrix with at least one row and column, got shape {real.shape}")
-        if not np.isfinite(real).all() or np.abs(real).max() > 2.0 ** (52 - bits):
+            raise ValueError(f"X must be a matrix with at least one row and column, got shape {tuple(real.shape)}")
+        xp = namespace(real)
+        most = float(xp.max(xp.abs(real)))  # NaN where there is one
+        if not most <= 2.0 ** (52 - bits):
             raise ValueError("X must be finite and of moderate size: it is meant to have (nearly) orthonormal columns")
+        rounded = xp.round(xp.astype(real, xp.float64, copy=False) * 2.0**bits)  # half to even
         self.bits = bits
-        rounded = np.rint(real * 2.0**bits)
-        width = np.int32 if np.abs(rounded).max() < 2**31 else np.int64
-        self.integers: NDArray[np.signedinteger] = rounded.astype(width)
+        self.integers: Array = xp.astype(rounded, xp.int32 if round(most * 2.0**bits) < 2**31 else xp.int64)
 
     @classmethod
-    def of_integers(cls, integers: NDArray[np.signedinteger], bits: int) -> Self:
+    def of_integers(cls, integers: Array, bits: int) -> Self:
         """The iterate with these integers."""
-        iterate = cls(integers * np.float64(2.0**-bits), bits)
-        if not np.array_equal(iterate.integers, integers):
+        xp = namespace(integers)
+        iterate = cls(xp.astype(integers, xp.float64) * 2.0**-bits, bits)
+        if not bool(xp.all(iterate.integers == integers)):
             raise ValueError("the integers of X are too large")
         return iterate
 
@@ -46,27 +54,31 @@ class Iterate:
         return self.integers.shape[0], self.integers.shape[1]
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Array:
         """X as real numbers."""
-        real: NDArray[np.float64] = self.integers * np.float64(2.0**-self.bits)
-        return real
+        xp = namespace(self.integers)
+        return xp.astype(self.integers, xp.float64) * 2.0**-self.bits
 
     @cached_property
     def largest_entry(self) -> float:
         """The largest absolute value of the integers."""
-        return float(np.abs(self.integers).max())
+        xp = namespace(self.integers)
+        return float(xp.max(xp.abs(self.integers)))
 
     @cached_property
     def longest_column(self) -> float:
         """Norm of the longest column of the integers."""
-        return float(np.sqrt(np.max(np.einsum("ij,ij->j", self.integers, self.integers, dtype=np.float64))))
+        values = self.values
+        xp = namespace(values)
+        return math.sqrt(float(xp.max(xp.sum(values * values, axis=0)))) * 2.0**self.bits
 
     @cached_property
     def row_norms(self) -> NDArray[np.float64]:
         """ρ_i, largest first."""
         values = self.values
-        squares = np.einsum("ij,ij->i", values, values)
-        return np.sqrt(np.sort(squares)[::-1] * (1 + self.shape[1] * 2.0**-50))
+        xp = namespace(values)
+        squares = host(xp.sort(xp.vecdot(values, values, axis=1), descending=True))
+        return np.sqrt(squares * (1 + self.shape[1] * 2.0**-50))
 
     @property
     def largest_row(self) -> float:
@@ -82,7 +94,7 @@ class Iterate:
         """‖X‖₂ from the p × p Gram matrix; γ_n ‖X‖_F² bounds the rounding error of forming it."""
         values = self.values
         with one_thread_if_small(*self.shape):
-            gram = values.T @ values
+            gram = host(values.T @ values)
             top = float(np.linalg.eigvalsh(gram)[-1])
         slack = (self.shape[0] + self.shape[1]) * 2.0**-50 * float(np.trace(gram))
         return float(np.sqrt(top + slack))

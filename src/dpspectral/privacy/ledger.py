@@ -26,6 +26,8 @@ from dpspectral.privacy.entries import (
     check_fits,
     draft,
     left,
+    noted,
+    notes,
     own,
     relation,
     releases,
@@ -240,6 +242,18 @@ class Ledger:
         """Take an entry back: only for whoever knows that its release has not happened and never will."""
         self._store.writable()
         self._store.append(partial(cancelled, number=number))
+
+    def note(self, what: str, *, run: str, label: str = "", after: int) -> int:
+        """Write down an answer that was charged before, as note number `after` + 1 of its run. Returns its number.
+
+        It is chained to all other entries, and the anchor counts it: an old copy of what was answered is noticed.
+        """
+        self._store.writable()
+        return self._store.append(partial(noted, what=what, run=run, label=label, after=after))
+
+    def notes(self, run: str) -> list[str]:
+        """What one run has noted, in order."""
+        return notes(self._store.entries(), run)
 
     def reserve(self, protects: str, mu: float, *, label: str = "", run: str | None = None) -> Run:
         """All that a run may spend, set aside at its start: use as `with ledger.reserve(...) as run:`.

@@ -10,6 +10,7 @@ would be about 2^−55 per *possible value*, far from negligible for σ of 10⁵
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -73,13 +74,27 @@ class KeyedNoise:
         """Independent samples of round(N(0, sigma²)), always the same ones for a number. One shape and σ per number."""
         out = np.zeros(shape, dtype=np.int64)
         if self.scale:
-            nonce = number.to_bytes(8, "big") + bytes(8)  # 2^64 blocks of 16 bytes for each piece
-            encryptor = Cipher(algorithms.AES(self.__key), modes.CTR(nonce)).encryptor()
-            flat = out.reshape(-1)
+            stream, flat = self._stream(number), out.reshape(-1)
             for start in range(0, flat.size, SEGMENT):
-                part = flat[start : start + SEGMENT]
-                _fill(check_sigma(sigma * self.scale), part, lambda count: encryptor.update(_ZEROS[:count]))
+                _fill(check_sigma(sigma * self.scale), flat[start : start + SEGMENT], stream)
         return out
+
+    def consecutive(self) -> Callable[[float, int], NDArray[np.int64]]:
+        """Gives so many samples of a deviation: piece 0 when it is first called, then the next."""
+        numbers = itertools.count()
+        return lambda sigma, count: self.piece(sigma, (count,), next(numbers))
+
+    def bits(self, out: NDArray[np.uint64], number: int) -> None:
+        """The random bits of a piece's samples, before any is doubtful, for a device that makes integers of them."""
+        stream, raw = self._stream(number), out.reshape(-1)
+        for start in range(0, raw.size, SEGMENT):
+            part = raw[start : start + SEGMENT]
+            part[:] = np.frombuffer(stream(part.nbytes), dtype="<u8")
+
+    def _stream(self, number: int) -> Bytes:
+        nonce = number.to_bytes(8, "big") + bytes(8)  # 2^64 blocks of 16 bytes for each piece
+        encryptor = Cipher(algorithms.AES(self.__key), modes.CTR(nonce)).encryptor()
+        return lambda count: encryptor.update(_ZEROS[:count])
 
 
 class SecureNoise:

@@ -24,7 +24,7 @@ from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import Bytes, KeyedNoise, Noise, NotPrivate
 from dpspectral.privacy.units import Unit
 from dpspectral.protocols.common.question import Shares
-from dpspectral.protocols.secure_sum.setup import Setup
+from dpspectral.protocols.secure_sum.setup import Tolerances
 from dpspectral.release.answer import Answer, charged, released
 from dpspectral.release.queries import Product, Query
 from dpspectral.release.source import Curator, in_twentieths, restarted
@@ -68,8 +68,8 @@ class SimulatedSum(Curator):
             raise ValueError("give parties=..., or setup=PeerSetup(...) for peers without a server")
         if setup is not None and (collusion, drop_tolerance) != (1, 0):
             raise ValueError("collusion and drop_tolerance are part of the setup")
-        noise_of: Shares = setup or Setup(bytes(16), parties or 0, collusion, drop_tolerance, 1, bytes(32))
-        self.products = False
+        noise_of: Shares = setup or Tolerances(parties or 0, collusion, drop_tolerance, 1)
+        self.products, self.lazy = None, False
         self.noise_shares, self._variance = noise_of.noise_shares, noise_of.share_variance
         most = getattr(noise_of, "drop_tolerance", 0)
         self.survivors = noise_of.parties - checks.integer("dropped", dropped, low=0, high=most)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dpspectral.linalg.operators import Progress, silent
 from dpspectral.privacy.entries import Release
-from dpspectral.privacy.ledger import Account
+from dpspectral.privacy.ledger import Account, BudgetExceededError, Ledger
 from dpspectral.privacy.noise import Noise
 
 
@@ -70,4 +70,16 @@ def charged(ledger: Account, release: Release) -> Iterator[int]:
     except BaseException as error:
         traceback.clear_frames(error.__traceback__)  # what was computed so far goes with its frames
         ledger.cancel(number)
+        raise
+
+
+@contextmanager
+def prepaid(ledger: Ledger, run: str, mu: float) -> Iterator[None]:
+    """For one of several answers that were charged together, before the first of them: that charge must still stand."""
+    if ledger.spent_by(run) < mu * (1 - 1e-9):
+        raise BudgetExceededError(f"the ledger has no charge of mu={mu:.6g} for {run}: nothing may be released")
+    try:
+        yield
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)
         raise

@@ -1,43 +1,60 @@
 """The released item-item matrix M = A + N, formed or not, and its symmetric noise.
 
-Where it fits, M is formed: A and N are added up as 64-bit integers, and the sum is what is released, so all that
-follows is post-processing in any precision. Where it does not fit, M·V = A·V + N·V with both products exact integers
-and N regenerated from a key for every product. M is the same integers on both ways, and over parties with that noise.
-Neighbours, sensitivity and noise: `queries.ItemMatrix`. Proof page: docs/proofs/dense.md.
+A and N are added up as 64-bit integers, and the sum is what is released, so all that follows is post-processing in any
+precision. Where M fits it is formed once; where it does not, bands of it are formed for every product, from the same
+rows and with noise from the same key. M is the same integers on both ways, for rows in memory, on disk and on a
+cluster, and over parties with that noise. Neighbours, sensitivity and noise: `queries.ItemMatrix`. Proof page:
+docs/proofs/dense.md.
 
-The noise is one sample per i ≤ j, of deviation σ on the diagonal and σ/√2 off it. Tiles are numbered pieces of one key
-(`KeyedNoise`). Products N·V are float64 matrix products of integers whose sums, in any order, stay below 2^53 by
-Cauchy-Schwarz; the row norms this needs are checked on the noise.
+Rows and columns stand in a public order of the items, the most popular ones first where that was released: a smaller
+catalogue is a corner of M. The noise is one sample per i ≤ j, of deviation σ on the diagonal and σ/√2 off it. Tiles are
+numbered pieces of one key (`KeyedNoise`).
 """
 
 from __future__ import annotations
 
 import math
+import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.core.blas import one_thread_if_small
-from dpspectral.core.threads import ahead, cores, in_threads
-from dpspectral.linalg import triangle
+from dpspectral.core.arrays import host
+from dpspectral.core.threads import in_threads
+from dpspectral.data.rows import PartedRows
+from dpspectral.linalg import bands, triangle
 from dpspectral.linalg.krylov import Product
-from dpspectral.linalg.operators import BinaryGram, PairCounts, Progress, row_blocks, silent
-from dpspectral.privacy.entries import Release
+from dpspectral.linalg.operators import BinaryGram, Progress, check_width, row_blocks, silent
 from dpspectral.privacy.noise import KeyedNoise, Noise
 from dpspectral.release.answer import Answer
 from dpspectral.release.queries import ItemMatrix
 
-GRID_BITS = 16  # of the eigensolver's blocks, where the noise leaves room for it
-_TILE = 1024
+TILE = 1024
+FORMED_BYTES = 4  # of an entry of a formed matrix
+_BLOCK = 512  # rows that are multiplied at once; fixed, so that the result does not depend on the number of threads
 Ints = NDArray[np.int64]
-Reals = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+
+def band_bytes(n: int, max_bytes: int) -> int:
+    """How large a band is where rows are in parts, and read once for each: three exist at a time, beside M."""
+    return max(8 * n * min(n, TILE), min(8 * n * n, max_bytes // 8))
+
+
+class Counts(Protocol):
+    """The exact matrix A, by rows."""
+
+    def add(self, first: int, last: int, out: Any) -> None:
+        """out[a − first, b] += A_ab for first ≤ a < last and a ≤ b < the width of `out`."""
 
 
 class ReleasedMatrix(ABC):
-    """M as products with its most popular items: those that stand first in an order of all items."""
+    """M as products with its first items."""
 
     n: int
     scale: float  # what one step is worth
@@ -46,132 +63,150 @@ class ReleasedMatrix(ABC):
 
     @abstractmethod
     def leading(self, size: int) -> Product:
-        """V ↦ M[first, first]·V for the first `size` items of the order, and V as it was used."""
+        """V ↦ M[:size, :size]·V in single precision."""
+
+    @abstractmethod
+    def diagonal(self, size: int) -> NDArray[np.float64]:
+        """The diagonal entries of the first `size` items, in real units."""
 
 
 class FormedMatrix(ReleasedMatrix):
-    """M in memory, rounded to single precision after it was released, in the given order of items."""
+    """M in memory, rounded to single precision after it was released."""
 
     storage = "stored"
 
-    def __init__(self, matrix: NDArray[np.float32], scale: float, sigma: float) -> None:
+    def __init__(self, matrix: Singles, scale: float, sigma: float) -> None:
         self.n, self.scale, self.noise_std = len(matrix), scale, sigma * scale / math.sqrt(2)
         self._matrix = matrix
 
     @classmethod
-    def of(cls, answer: Answer, order: NDArray[np.int64]) -> FormedMatrix:
-        """A noisy sum that is there as a whole, as the numbers of `triangle.packed`."""
+    def of(cls, answer: Answer, order: Ints) -> FormedMatrix:
+        """A noisy sum that is there as a whole, as the numbers of `triangle.packed`, in an order of its items."""
         matrix = np.empty((len(order), len(order)), dtype=np.float32)
-        triangle.unpack(answer.integers, places(order), matrix)
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        triangle.unpack(answer.integers, place, matrix)
         return cls(matrix, answer.scale, answer.sigma)
 
     def leading(self, size: int) -> Product:
-        matrix = self._matrix[:size, :size]
+        return partial(_product, self._matrix[:size, :size])
 
-        blocks = [slice(*ends) for ends in row_blocks(size, max(256, -(-size // (4 * cores()))))]
-
-        def product(block: Reals) -> tuple[Reals, Reals]:
-            V = block.astype(np.float32)
-            Y = np.empty(V.shape)
-
-            def multiply(rows: slice) -> None:
-                Y[rows] = matrix[rows] @ V
-
-            in_threads(multiply, blocks)
-            return V.astype(np.float64), Y
-
-        return product
+    def diagonal(self, size: int) -> NDArray[np.float64]:
+        return np.diagonal(self._matrix)[:size].astype(np.float64) * self.scale
 
 
-class NoisyMatrix(ReleasedMatrix):
-    """A as exact products, and its noise, both on integers: for a matrix that is never formed."""
+class BlockedMatrix(ReleasedMatrix):
+    """M, never whole: a band of its rows at a time, formed anew for every product from the same rows and the same key.
+
+    Each band is added up in 64-bit integers, as in a formed matrix; only M itself is rounded and multiplied.
+    """
 
     storage = "lazy"
 
-    def __init__(
-        self, exact: BinaryGram, noise: SymmetricNoise, scale: float, bits: int, order: NDArray[np.int64]
-    ) -> None:
-        self.n, self.scale, self.noise_std = exact.n, scale, noise.sigma * scale / math.sqrt(2)
-        self._exact, self._noise, self.bits, self._order = exact, noise, bits, order
+    def __init__(self, exact: Counts, noise: SymmetricNoise, scale: float, order: Ints) -> None:
+        self.n, self.scale, self.noise_std = noise.n, scale, noise.sigma * scale / math.sqrt(2)
+        self._exact, self._noise, self._order = exact, noise, order
         self.sigma = noise.sigma  # of the diagonal, in steps
 
     @property
     def integers(self) -> Ints:
-        """All of it, as the numbers of `triangle.packed`: for small matrices."""
-        numbers: Ints = triangle.packed(self.product(np.eye(self.n, dtype=np.int64)))
+        """All of it, items as they are numbered, as the numbers of `triangle.packed`: for small matrices."""
+        whole = np.zeros((self.n, self.n), dtype=np.int64)
+        for rows, band in self._noise.bands(self._exact):
+            whole[rows] = host(band)
+        natural = np.empty_like(whole)
+        natural[np.ix_(self._order, self._order)] = np.triu(whole) + np.triu(whole, 1).T
+        numbers: Ints = triangle.packed(natural)
         return numbers
 
-    def product(self, V: Ints) -> Ints:
-        """M·V, exactly."""
-        exact = self._exact.product(V, 0)
-        exact += self._noise.product(V.astype(np.float64)).astype(np.int64)
-        return exact
-
     def leading(self, size: int) -> Product:
-        keep, step = self._order[:size], 2.0**-self.bits
-
-        def product(block: Reals) -> tuple[Reals, Reals]:
-            V = np.rint(block / step)
-            whole = np.zeros((self.n, V.shape[1]), dtype=np.int64)
-            whole[keep] = V
-            return V * step, self.product(whole)[keep].astype(np.float64) * step
+        def product(V: Singles) -> Singles:
+            Y = np.zeros(V.shape, dtype=np.float32)
+            for rows, band in self._noise.bands(self._exact, size):
+                single = bands.rounded(band, rows.start)
+                Y[rows] += _product(single[:, rows.start :], V[rows.start :])
+                Y[rows.stop :] += _product(single[:, rows.stop :].T, V[rows])  # what lies opposite
+            return Y
 
         return product
+
+    def diagonal(self, size: int) -> NDArray[np.float64]:
+        found = [np.diagonal(host(band[:, rows])).copy() for rows, band in self._noise.bands(self._exact, size)]
+        return np.concatenate(found) * self.scale
+
+
+def _product(matrix: Singles, V: Any) -> Singles:
+    """matrix·V on all cores."""
+    V = np.asarray(V, dtype=np.float32)
+    Y = np.empty((len(matrix), V.shape[1]), dtype=np.float32)
+
+    def multiply(rows: tuple[int, int]) -> None:
+        part = slice(*rows)
+        np.matmul(matrix[part], V, out=Y[part])
+
+    in_threads(multiply, row_blocks(len(matrix), _BLOCK))
+    return Y
 
 
 @dataclass(frozen=True)
 class ItemProducts(ItemMatrix):
-    """The item-item matrix of rows in memory: formed (`stored`), or as products with it."""
+    """The item-item matrix, formed (`stored`), or as products with it.
+
+    Rows in memory are rearranged once and summed a tile's height at a time; rows in parts are read once for every band
+    of `band_bytes`, and never again: files may change.
+    """
 
     stored: bool
-    order: NDArray[np.int64]
+    order: Ints
     progress: Progress = silent
-
-    def entry(self, what: str, mu: float, private: bool = True) -> Release:
-        entry = super().entry(what, mu, private)
-        if not self.stored:
-            grid_bits(self.n, entry.sigma)  # refused before it is charged
-        return entry
+    band_bytes: int = 0
 
     def evaluate(self, rows: Any, progress: Progress = silent, **options: Any) -> Any:
-        gram = BinaryGram(rows, self.rounding.table, **options)
-        return gram.pair_counts() if self.stored else gram
+        if isinstance(rows, PartedRows):
+            options |= {} if rows.threads is None else {"threads": rows.threads}
+            return PartedCounts(rows, self.rounding.table, self.order, options, self.progress)
+        return BinaryGram(rows, self.rounding.table, **options).pair_counts(self.order)
 
     def noisy(self, exact: Any, noise: Noise, sigma: float) -> Any:
-        own, scale = SymmetricNoise(self.n, sigma, noise.keyed()), self.rounding.scale
+        tiles = max(1, self.band_bytes // (8 * TILE * self.n)) if isinstance(exact, PartedCounts) else 1
+        own, scale = SymmetricNoise(self.n, sigma, noise.keyed(), tiles=tiles), self.rounding.scale
         if not self.stored:
-            return NoisyMatrix(exact, own, scale, grid_bits(self.n, sigma * noise.scale), self.order)
-        return FormedMatrix(own.plus(exact, places(self.order), self.progress), scale, sigma)
+            return BlockedMatrix(exact, own, scale, self.order)
+        return FormedMatrix(own.plus(exact, self.progress), scale, sigma)
 
 
-def places(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each item stands in an order."""
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return place
+class PartedCounts:
+    """A over rows in parts, on disk or on a cluster: a band of it is the sum of the parts' bands."""
+
+    def __init__(
+        self, rows: PartedRows, table: Ints, order: Ints, options: dict[str, Any], progress: Progress = silent
+    ) -> None:
+        check_width(rows.shape[0] * float(table.max()), "a sum over users")
+        self._rows, self._table, self._order, self._options, self._progress = rows, table, order, options, progress
+
+    def add(self, first: int, last: int, out: Ints) -> None:
+        work = partial(_part_band, self._table, self._order, first, last, out.shape[1], self._options)
+        done, following = (_formed(row, len(self._order)) for row in (first, last))
+        out[:, first:] += self._rows.total(work, lambda part: self._progress(done + part * (following - done)))
 
 
-def grid_bits(n: int, sigma: float) -> int:
-    """The finest grid (up to 2^−16) on which N·V stays below 2^53: from n and σ alone, since it shapes the result.
-
-    (A number of rows would be a fact about the data. Whether A·V stays below 2^62 is checked by the product itself.)
-    """
-    room = 51 - math.log2(row_norm_bound(n, sigma))
-    if room < 8:
-        raise OverflowError(f"noise of {sigma:.3g} integer steps is too large for exact products: give more budget")
-    return min(GRID_BITS, math.floor(room))
+def _formed(rows: int, n: int) -> float:
+    """The part of the upper triangle that lies in the first rows."""
+    return 1 - (1 - rows / n) ** 2
 
 
-def row_norm_bound(n: int, sigma: float) -> float:
-    """A row of the matrix is longer than this with probability below e^−70."""
-    return sigma * (math.sqrt(n / 2) + 13) + math.sqrt(n)
+def _part_band(table: Ints, order: Ints, first: int, last: int, width: int, options: dict[str, Any], part: Any) -> Ints:
+    band = np.zeros((last - first, width), dtype=np.int64)
+    BinaryGram(part, table, **options).pair_counts(order).add(first, last, band)
+    return np.ascontiguousarray(band[:, first:])
 
 
 class SymmetricNoise:
     """N, n × n: never whole. Tiles are made when they are needed, and again for the next product."""
 
-    def __init__(self, n: int, sigma: float, noise: KeyedNoise, *, tile: int = _TILE) -> None:
+    def __init__(self, n: int, sigma: float, noise: KeyedNoise, *, tile: int = TILE, tiles: int = 1) -> None:
         self.n, self.sigma, self._noise, self._tile = n, sigma, noise, tile
+        self._height = tiles * tile  # of a band
         count = -(-n // tile)
         self._slices = [slice(k * tile, min((k + 1) * tile, n)) for k in range(count)]
         self._tiles = [(i, j) for i in range(count) for j in range(i, count)]  # in the order of their numbers
@@ -187,43 +222,48 @@ class SymmetricNoise:
             block[np.arange(height), np.arange(height)] = self._noise.piece(self.sigma, (height,), 2 * number + 1)
         return block
 
-    def plus(self, exact: PairCounts, place: NDArray[np.int64], progress: Progress = silent) -> NDArray[np.float32]:
-        """A + N, added up in 64-bit integers and then rounded, with item i at place[i]: a band of rows at a time."""
+    def bands(self, exact: Counts, size: int | None = None) -> Iterator[tuple[slice, Any]]:
+        """M[:size, :size], a band of rows after the other, in 64-bit integers: complete on and right of the diagonal.
+
+        Noise comes first, so that a band never holds A alone.
+        """
+        size = self.n if size is None else size
+        room = self._room(min(self._height, size), size)  # one for all bands: do not keep them
+        for start, stop in row_blocks(size, self._height):
+            band = room[: stop - start]
+            self._draw(start, stop, band)
+            try:
+                exact.add(start, stop, band)
+            except BaseException as error:
+                traceback.clear_frames(error.__traceback__)  # exact sums over parts go with their frames
+                raise
+            yield slice(start, stop), band
+
+    def _room(self, height: int, width: int) -> Any:
+        return np.empty((height, width), dtype=np.int64)
+
+    def plus(self, exact: Counts, progress: Progress = silent) -> Singles:
+        """A + N, added up in integers and then rounded."""
         matrix = np.empty((self.n, self.n), dtype=np.float32)
-        for i, rows in enumerate(self._slices):
-            band = self._band(i)
-            exact.add(rows.start, rows.stop, band)
-            square = band[:, rows]
-            square[:] = np.triu(square) + np.triu(square, 1).T  # A was added to the upper triangle only
-            rounded = band[:, rows.start :].astype(np.float32)
-            matrix[np.ix_(place[rows], place[rows.start :])] = rounded
-            matrix[np.ix_(place[rows.stop :], place[rows])] = rounded[:, rows.stop - rows.start :].T
-            progress(1 - (1 - rows.stop / self.n) ** 2)
+        for rows, band in self.bands(exact):
+            bands.place(band, rows.start, matrix)
+            progress(_formed(rows.stop, self.n))
         return matrix
 
-    def _band(self, i: int) -> Ints:
-        """The rows of one row of tiles, right of the diagonal; zero left of it."""
-        rows = self._slices[i]
-        band = np.zeros((rows.stop - rows.start, self.n), dtype=np.int64)
+    def _draw(self, start: int, stop: int, band: Ints) -> None:
+        """The noise of some rows of tiles, on and right of the diagonal; what is left of it stays as it is."""
 
         def draw(number: int) -> None:
-            band[:, self._slices[self._tiles[number][1]]] = self._block(number)
+            rows, columns = (self._slices[k] for k in self._tiles[number])
+            here = band[rows.start - start : rows.stop - start, columns]
+            here[:] = self._block(number)[: here.shape[0], : here.shape[1]]
 
-        in_threads(draw, [number for number, tile in enumerate(self._tiles) if tile[0] == i])
-        return band
+        in_threads(draw, self._wanted(start, stop, band.shape[1]))
 
-    def product(self, V: Reals) -> Reals:
-        """N·V, exact for integer V whose columns have length below 2^52/row_norm_bound."""
-        Y, squares = np.zeros(V.shape), np.zeros(self.n)
-        blocks = ahead(self._block, range(len(self._tiles)), cores())
-        with one_thread_if_small(1, 1):  # the other cores make noise
-            for (i, j), integers in zip(self._tiles, blocks, strict=True):
-                rows, columns, block = self._slices[i], self._slices[j], integers.astype(np.float64)
-                Y[rows] += block @ V[columns]
-                squares[rows] += np.einsum("ij,ij->i", block, block)
-                if i != j:
-                    Y[columns] += block.T @ V[rows]
-                    squares[columns] += np.einsum("ij,ij->j", block, block)
-        if squares.max() > row_norm_bound(self.n, self.sigma * self._noise.scale) ** 2:
-            raise OverflowError("the noise is larger than it can be: its source is broken")  # pragma: no cover
-        return Y
+    def _wanted(self, start: int, stop: int, size: int) -> list[int]:
+        """The numbers of the tiles in some rows of tiles that begin left of column `size`."""
+        return [
+            number
+            for number, (i, j) in enumerate(self._tiles)
+            if start <= self._slices[i].start < stop and self._slices[j].start < size
+        ]

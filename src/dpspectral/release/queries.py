@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpspectral.core.arrays import host
 from dpspectral.data.rows import PartedRows, Rows
 from dpspectral.linalg import kernels, triangle
+from dpspectral.linalg.integer_rows import UNCHANGED, Preparation
 from dpspectral.linalg.operators import BinaryGram, Operator, Progress, RowGram, SymmetricMatrix, silent
 from dpspectral.privacy.entries import Release
 from dpspectral.privacy.iterate import Iterate
@@ -31,6 +33,7 @@ from dpspectral.privacy.units import (
     BoundedRows,
     Neighbours,
     PatternUnit,
+    Persons,
     Rounding,
     SymmetricUpdate,
     TableRounding,
@@ -51,14 +54,25 @@ def gram(rows: Any, weights: Ints, **options: Any) -> BinaryGram:
     return BinaryGram(rows, weights, **options)
 
 
-def operator(rows: Any, unit: Unit, X: Iterate, centre: NDArray[np.float64] | None = None, **options: Any) -> Operator:
+def operator(
+    rows: Any,
+    unit: Unit,
+    X: Iterate,
+    centre: NDArray[np.float64] | None = None,
+    preparation: Preparation = UNCHANGED,
+    **options: Any,
+) -> Operator:
     """The exact product that goes with a unit."""
     match unit:
         case PatternUnit():
             return gram(rows, unit.table(X), **options)
         case BoundedRows():
             assert unit.norm is not None
-            return RowGram(rows, unit.norm, l1=unit.l1_ratio, bits=ROW_BITS, centre=centre, **options)
+            if isinstance(unit, Persons) and unit.whole:
+                raise TypeError('products of persons need contribution="weights"; "clip" is for the matrix at once')
+            return RowGram(
+                rows, unit.norm, l1=unit.l1_ratio, bits=ROW_BITS, centre=centre, preparation=preparation, **options
+            )
         case SymmetricUpdate():
             return SymmetricMatrix(rows, unit.grid, block_rows=options.get("block_rows"))
     raise TypeError(f"no operator for the unit {unit!r}")
@@ -143,6 +157,7 @@ class Product(Query):
     X: Iterate
     loss: float = ROUNDING_LOSS
     centre: NDArray[np.float64] | None = None
+    preparation: Preparation = UNCHANGED
 
     @cached_property
     def rounding(self) -> Rounding:
@@ -162,8 +177,8 @@ class Product(Query):
         raise TypeError(f"{self.unit!r} does not speak of users")
 
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
-        exact = operator(rows, self.unit, self.X, self.centre, **options)
-        return exact.product(self.X.integers, self.rounding.shift, progress)
+        exact = operator(rows, self.unit, self.X, self.centre, self.preparation, **options)
+        return exact.product(host(self.X.integers), self.rounding.shift, progress)
 
 
 @dataclass(frozen=True)
@@ -232,7 +247,7 @@ class Users(_Total):
 
 @dataclass(frozen=True)
 class RowSum(Query):
-    """Σx over clipped rows of n numbers, and, `counted`, their number.
+    """Σx over clipped rows of n numbers (of a person with several rows: their mean), and, `counted`, their number.
 
     Rows are clipped to ‖x‖₂ ≤ norm and put on integers of 2^−ROW_BITS norm, so Σx moves by at most C = 2^ROW_BITS steps
     when a row comes or goes and by 2C when one is replaced. The count is in the same units (one row = C steps), hence
@@ -241,6 +256,7 @@ class RowSum(Query):
 
     n: int
     counted: bool = False
+    preparation: Preparation = UNCHANGED
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -261,7 +277,10 @@ class RowSum(Query):
     def over(self, rows: Any, progress: Progress, **options: Any) -> Ints:
         assert isinstance(self.unit, BoundedRows)
         assert self.unit.norm is not None
-        total = RowGram(rows, self.unit.norm, bits=ROW_BITS, l1=self.unit.l1_ratio).row_sum()
+        whole = isinstance(self.unit, Persons) and self.unit.whole
+        total = RowGram(
+            rows, self.unit.norm, bits=ROW_BITS, l1=self.unit.l1_ratio, preparation=self.preparation, whole=whole
+        ).row_sum()
         return np.append(total, np.int64(rows.shape[0] << ROW_BITS)) if self.counted else total
 
 

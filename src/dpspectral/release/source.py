@@ -15,16 +15,19 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.data.rows import Rows, some_columns
+from dpspectral.core.resources import check_memory
+from dpspectral.data.rows import PartedRows, Rows, some_columns
+from dpspectral.data.tables import Table
 from dpspectral.linalg.floats import FloatGram, FloatMatrix, FloatOperator, FloatRows
+from dpspectral.linalg.integer_rows import UNCHANGED, Preparation
 from dpspectral.linalg.operators import Operator, Progress, silent
-from dpspectral.linalg.orthonormal import NUMPY, Algebra
+from dpspectral.linalg.orthonormal import Place
 from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Account
 from dpspectral.privacy.noise import Noise, NotPrivate, SecureNoise
 from dpspectral.privacy.units import ROUNDING_LOSS, SHARE_LOSS, BoundedRows, PatternUnit, Unit
 from dpspectral.release.answer import Answer, charged, released
-from dpspectral.release.item_matrix import FormedMatrix, ItemProducts, ReleasedMatrix
+from dpspectral.release.item_matrix import FORMED_BYTES, FormedMatrix, ItemProducts, ReleasedMatrix, band_bytes
 from dpspectral.release.queries import (
     ItemMatrix,
     Popularity,
@@ -49,18 +52,27 @@ class Source(ABC):
     rows: int | None = None  # the number of users, where it is public or declared
     noise_shares = 1  # how many parts the noise comes in
     replicated = False  # whether several machines compute the same thing (`agree`)
-    algebra: Algebra = NUMPY  # who factors what was released
-    products = False  # whether the item-item matrix can be multiplied without being formed
+    place: Place = staticmethod(np.asarray)  # puts a public matrix where what is released will lie
+    products: type[ItemProducts] | None = None  # how the item-item matrix is formed band by band, where it can be
+    lazy = False  # whether it can be multiplied without being formed: that takes rows that cannot change in between
     holders: Mapping[str, Any] | None = None  # public facts about who held the rows, where it was not one curator
+    clips = True  # whether it can shorten what users add (`release/clipping.py`)
     limited = False  # whether it can answer so many questions only (`expects`)
 
     @abstractmethod
     def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Answer:
         """Charge the ledger μ for `what` and release the sum with noise to match."""
 
+    items: tuple[str, ...] | None = None  # names of all columns, where they are known
+    items_from: str | None = None  # where these names come from
+
     @abstractmethod
     def restricted(self, columns: NDArray[np.int64]) -> Source:
         """The same users with some of the items only (increasing positions, chosen without looking at the data)."""
+
+    def check_memory(self, needed: int, what: str, remedy: str) -> None:
+        """Raise MemoryError, before anything is paid for, if so many bytes are not free where released matrices lie."""
+        check_memory(needed, what, remedy)
 
     def expects(self, releases: int) -> None:  # noqa: B027 (most sources can)
         """Raise if so many further releases cannot be had, before the first is paid for."""
@@ -134,14 +146,18 @@ class Source(ABC):
         """
         order = np.arange(self.n) if order is None else order
         what = f"item-item matrix, {self.n} x {self.n}"
-        doing = "item-item matrix" if self.products else "sum"
-        tell = silent if progress is None else lambda part: progress(doing, part)
-        if not self.products:
+        tell = silent if progress is None else lambda part: progress("item-item matrix", part)
+        if self.products is None:
             query = ItemMatrix(self.unit, self.n, noise_shares=self.noise_shares)
             return FormedMatrix.of(self.release(query, mu, ledger, what, tell), order)
-        stored = storage == "stored" or (storage == "auto" and 8 * self.n**2 <= max_bytes)
-        query = ItemProducts(self.unit, self.n, stored, order, tell)
+        tell = tell if self.lazy else in_twentieths(tell)
+        stored = self.forms(storage, max_bytes)
+        query = self.products(self.unit, self.n, stored, order, tell, band_bytes(self.n, max_bytes))
         return cast(ReleasedMatrix, self.release(query, mu, ledger, what))
+
+    def forms(self, storage: str, max_bytes: int) -> bool:
+        """Whether the item-item matrix is formed as a whole."""
+        return not self.lazy or storage == "stored" or (storage == "auto" and FORMED_BYTES * self.n**2 <= max_bytes)
 
     def mean(self, mu: float, ledger: Account, declared: int | None = None) -> tuple[NDArray[np.float64], int]:
         """The mean of the clipped rows, and their number (declared, public, or noisy)."""
@@ -204,7 +220,8 @@ def in_twentieths(progress: Progress) -> Progress:
 class Curator(Source):
     """One trusted holder of all rows. The data is checked here and then used in place: leave it unchanged.
 
-    `centre` is a public vector subtracted from every row before it is clipped (BoundedRows only).
+    `centre` is a public vector subtracted from every row before it is clipped, after the columns were scaled as the
+    public `preparation` says (BoundedRows only).
     """
 
     def __init__(
@@ -216,6 +233,7 @@ class Curator(Source):
         threads: int | None = None,
         block_rows: int | None = None,
         centre: NDArray[np.float64] | None = None,
+        preparation: Preparation = UNCHANGED,
     ) -> None:
         if not isinstance(unit, Unit):
             raise TypeError(f"unit must be one of Interaction, User, BoundedRows, SymmetricUpdate, got {unit!r}")
@@ -225,20 +243,29 @@ class Curator(Source):
         self.n = int(self.data.shape[1])
         self.users_private = isinstance(self.data, Rows) and self.data.users_private
         self.rows = None if self.users_private else int(self.data.shape[0])
-        self.products = not isinstance(self.data, Rows)
+        self.lazy = not isinstance(self.data, Rows)
+        self.products = ItemProducts if self.lazy or isinstance(self.data, PartedRows) else None
         self.threads = threads
         self._options = {"threads": threads, "block_rows": block_rows}
         if centre is not None and not np.isfinite(centre).all():
             raise ValueError("centre contains NaN or infinity")
         self.centre = centre
+        self.preparation = preparation
+
+    def named(self, table: Table) -> Curator:
+        """The same with what a table says: names of items, and that rows are users who occur in records."""
+        self.items, self.items_from = None if table.items is None else tuple(table.items), table.items_from
+        if table.users is not None:
+            self.users_private, self.rows = True, None
+        return self
 
     def operator(self, X: Iterate) -> Operator:
         """The exact product that goes with the unit."""
-        return operator(self.data, self.unit, X, self.centre, **self._options)
+        return operator(self.data, self.unit, X, self.centre, self.preparation, **self._options)
 
     def release(self, query: Query, mu: float, ledger: Account, what: str, progress: Progress = silent) -> Any:
-        if isinstance(query, Product) and self.centre is not None:
-            query = replace(query, centre=self.centre)
+        if isinstance(query, Product) and isinstance(query.unit, BoundedRows):
+            query = replace(query, centre=self.centre, preparation=self.preparation)
         tell = in_twentieths(progress)
         entry = query.entry(what, mu, self.noise.private)
         return released(query, self.data, self.noise, entry.sigma, charged(ledger, entry), tell, **self._options)

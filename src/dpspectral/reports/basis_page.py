@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from dpspectral.core.files import UNREADABLE, check_writable, write_text
+from dpspectral.methods.coverage import Covered
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.reports import meaning, page
+from dpspectral.reports import meaning, page, table_page
 
 _SHOWN_COMPONENTS, _SHOWN_ITEMS, _SHOWN_RELEASES, _SHOWN_VALUES = 6, 5, 12, 1000
 
@@ -34,6 +35,8 @@ def report(result: Result, path: str | os.PathLike[str], items: Sequence[str] | 
 
     `items` are the public names of the columns. The report holds nothing that is not in the result.
     """
+    if not isinstance(result, Result):
+        raise TypeError(f"report takes a Result, got {type(result).__name__}; of a fitted model, pass model.result_")
     named = result if items is None else replace(result, items=tuple(str(item) for item in items))
     check_writable(path)
     write_text(path, html(named), errors="replace")
@@ -63,16 +66,17 @@ def html(result: Result) -> str:
     relation = str(ledger["releases"][0]["protects"]) if ledger["releases"] else ""
     asked = _budget(summary)
     about = meaning.of(relation).about
-    general = (
-        "which items are popular, and which go together" if about == "one person" else "how the columns move together"
-    )
+    table = result.facts.table
+    popular = about == "one person" and table is None
+    general = "which items are popular, and which go together" if popular else "how the columns move together"
+    things = "items" if table is None else "columns"
     parts = [
         page.cards(
             [
                 ("protected", _protected(relation)),
                 ("ε, δ of this output", f"{asked.epsilon:.4g}, {asked.delta:g}"),
                 ("a 50:50 guess is right, at most", f"{meaning.of_hundred(meaning.guess(asked.mu))} of 100"),
-                ("basis", f"{summary['items']:,} items × {summary['rank']}"),
+                ("basis", f"{summary['items']:,} {things} × {summary['rank']}"),
             ]
         ),
         page.heading(f"What anyone can learn about {about} from this output"),
@@ -89,10 +93,10 @@ def html(result: Result) -> str:
         page.heading("From whom it is protected"),
         *_whom(summary),
         page.heading("What the basis holds"),
-        *_basis_parts(summary, arrays),
+        *(_basis_parts(summary, arrays) if table is None else table_page.parts(result)),
         page.heading("How it was chosen"),
         page.paragraph(str(summary.get("reason") or "All choices were the caller's.")),
-        page.facts(_settings(summary)),
+        page.facts([*_settings(summary), *([] if table is None else table_page.settings(table))]),
         page.heading("What is not covered"),
         page.bullets(
             [
@@ -103,12 +107,25 @@ def html(result: Result) -> str:
             ]
         ),
         page.heading("Using it"),
-        page.code(
-            'import numpy as np\n\nbasis = np.load("FILE.npz")\nbasis["components"]   # items × rank, orthonormal\n'
-            'basis["eigenvalues"]  # noisy estimates'
-        ),
+        page.code(_use(result)),
     ]
-    return page.page("A private basis", parts, warnings=_warnings(summary, arrays))
+    title = "A private basis" if table is None else "Private principal components"
+    return page.page(title, parts, warnings=_warnings(summary, arrays))
+
+
+def _use(result: Result) -> str:
+    if result.facts.table is not None:
+        return (
+            'from dpspectral import PrivatePCA\n\npca = PrivatePCA.load("FILE.npz")\n'
+            "pca.components_                # components × columns, orthonormal\n"
+            "pca.explained_variance_ratio_  # parts of the variance\n"
+            "pca.transform(rows)            # coordinates of rows: they are about those rows"
+        )
+    return (
+        'from dpspectral import Result\n\nbasis = Result.load("FILE.npz")\n'
+        "basis.components   # items × rank, orthonormal\n"
+        "basis.eigenvalues  # noisy estimates" + ("\nbasis.items        # names of the items" if result.items else "")
+    )
 
 
 def _settings(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -127,9 +144,8 @@ def _budget(summary: Mapping[str, Any]) -> Budget:
 
 
 def _protected(relation: str) -> str:
-    return {"interaction": "one item of a person", "user": "a whole person", "row": "one row"}.get(
-        relation.split("/")[0], "one update"
-    )
+    return {"interaction": "one item of a person", "user": "a whole person", "row": "one row",
+            "person": "a whole person"}.get(relation.split("/")[0], "one update")  # fmt: skip
 
 
 def _warnings(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str]:
@@ -177,6 +193,12 @@ def _warnings(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[str
         warnings.append(
             "The list of items was read off the data and declared public: that an item occurs at all is not protected, "
             "and an item that only one person has is revealed."
+        )
+    if "coverage" in summary and (covered := Covered.of_record(summary["coverage"])).poor:
+        warnings.append(
+            f"A long tail: the {summary['chosen_items']:,} kept items leave about {1 - covered.users.value:.0%} of the "
+            "users without any. Such users can be served by popularity only. More ε, more people or public facts about "
+            "items (item_features) would help."
         )
     hidden = int((np.asarray(arrays["eigenvalues"]) <= _noise_alone(summary)).sum())
     if hidden:
@@ -297,7 +319,7 @@ def _basis_parts(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[
         parts.append(
             page.paragraph(
                 f"{summary['chosen_items']:,} of {summary['items']:,} items were kept, by noisy popularity (noise "
-                f"{summary['popularity_noise_std']:.3g}); rows of the basis outside are zero."
+                f"{summary['popularity_noise_std']:.3g}); rows of the basis outside are zero. {_coverage(summary)}"
             )
         )
     components = np.asarray(arrays["components"], dtype=float)
@@ -310,6 +332,14 @@ def _basis_parts(summary: Mapping[str, Any], arrays: Mapping[str, Any]) -> list[
         rows.append((str(number + 1), f"{values[number]:.4g}", *shown))
     header = ("component", "eigenvalue", *(f"item {k}" for k in range(1, min(_SHOWN_ITEMS, len(components)) + 1)))
     return [*parts, page.paragraph("The items that weigh most in the first components:"), page.table(header, rows)]
+
+
+def _coverage(summary: Mapping[str, Any]) -> str:
+    if "coverage" in summary:
+        return f"Of those who have an item, {Covered.of_record(summary['coverage']).words} (95% intervals)."
+    if summary["chosen_items"] == summary["items"]:
+        return ""
+    return "Which part of the users they cover was not released (--coverage SHARE, coverage=..., releases it)."
 
 
 def _draw_values(values: Any, level: float) -> Any:

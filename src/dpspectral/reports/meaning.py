@@ -35,6 +35,10 @@ _RELATIONS = {
     "interaction/replace": Protected("one person", "which of two given items one given person had", "items"),
     "user/add-remove": Protected("one person", "whether one given person is in the data, with everything they have"),
     "user/replace": Protected("one person", "which of two given rows is one given person's"),
+    "user-epoch/add-remove": Protected("one person", "whether one given person did something in one epoch", "epochs"),
+    "user-epoch/replace": Protected("one person", "which of two things one given person did in one epoch", "epochs"),
+    "person/add-remove": Protected("one person", "whether one given person is in the table, with all their rows"),
+    "person/replace": Protected("one person", "which of two given persons is in the table, with all their rows"),
     "row/add-remove": Protected("one row", "whether one given row is in the data", "rows"),
     "row/replace": Protected("one row", "which of two given rows is in the data", "rows"),
 }
@@ -100,7 +104,7 @@ def words(relation: str, epsilon: float, delta: float, mu: float, what: str = "t
         instead = (
             "To protect a whole person, use User() in Python or --unit user on the command line."
             if protected.several == "items"
-            else "To protect a whole person, combine their rows into one."
+            else "To protect a whole person, say which rows are theirs: groups= in Python, --group on the command line."
         )
         parts += [
             page.paragraph(

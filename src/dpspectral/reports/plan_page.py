@@ -8,6 +8,7 @@ import numpy as np
 
 from dpspectral.methods.plan import Plan
 from dpspectral.methods.prediction import Option
+from dpspectral.methods.schedules import Schedule
 from dpspectral.reports import meaning
 from dpspectral.reports import page as report
 
@@ -15,8 +16,9 @@ from dpspectral.reports import page as report
 @report.plain_figures()
 def html(plan: Plan) -> str:
     """One self-contained page."""
-    header = ["method", "items", "floor", "noise / signal", "predicted error", "memory", "time", "upload per party"]
-    rows = [[option.name, *option_cells(option)] for option in plan.options]
+    header = ["method", "users with a kept item", "items kept", "floor", "noise / signal", "predicted error", "memory"]
+    header += ["time", "upload per party"]
+    rows = [[option.name, f"{option.users:.0%}", *option_cells(option)] for option in plan.options]
     for row, option in zip(rows, plan.options, strict=True):
         row[-1] += "" if option.fits else " (too much)"
     return report.page(
@@ -36,14 +38,30 @@ def html(plan: Plan) -> str:
                 "Eigenvalues of the stand-in, and the level that noise of each method reaches. Components above a line "
                 "can be found by that method.",
             ),
+            *_weekly(plan),
             report.heading("What anyone could learn about one person"),
             *meaning.words(
                 plan.unit.relation, plan.budget.epsilon, plan.budget.delta, plan.budget.mu,
                 "all that such a run releases",
             ),
         ],
-        warnings=["Predictions from public facts. No private data was touched, and none of this is a guarantee."],
+        warnings=[
+            *plan.warnings,
+            "Predictions from public facts. No private data was touched, and none of this is a guarantee.",
+        ],
     )  # fmt: skip
+
+
+def _weekly(plan: Plan) -> list[str]:
+    if not plan.schedules:
+        return []
+    header = ["a result in every epoch, on this budget", "noise, times one fit's", "predicted error"]
+    return [report.heading("Every epoch"), report.table(header, [schedule_cells(one) for one in plan.schedules])]
+
+
+def schedule_cells(one: Schedule) -> list[str]:
+    """Name, noise and error: for tables."""
+    return [one.name, f"{one.noise:.2f}", f"{one.error:.2f}"]
 
 
 def draw(plan: Plan) -> Any:

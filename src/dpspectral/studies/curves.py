@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpspectral.core.blas import one_per_core, one_thread_if_small
+from dpspectral.core.threads import one_per_core, one_thread_if_small
 from dpspectral.linalg import orthonormal
 from dpspectral.linalg.floats import row_sums
 from dpspectral.methods.catalogue import PrivateCatalogue

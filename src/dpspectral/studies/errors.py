@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_rel
 
-from dpspectral.core.blas import one_per_core
+from dpspectral.core.threads import one_per_core
 from dpspectral.data.split import Split
 from dpspectral.models.ranking import evaluate
 from dpspectral.privacy.budget import Budget
@@ -55,6 +55,7 @@ class _Study:
         self.truth = self.meter.weigh(exact_basis(self.R, RANK))
         self._starts: dict[int, Weighed] = {}
         self._lock = Lock()
+        # a sample of public data; not private, since it depends on the number of users
         self.users = np.random.default_rng(0).permutation(self.R.shape[0])[:RECALL_USERS]
 
     def ours(self, name: str, epsilon: float, run: int, with_recall: bool) -> dict[str, float]:

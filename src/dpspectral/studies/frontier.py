@@ -94,7 +94,7 @@ def run(
                             return measure(R, truth(), method, float(epsilon), seed)
 
                     key = {"what": "frontier", "set": source.key, "data": source.fingerprint, "method": method,
-                           "epsilon": float(epsilon), "seed": seed, "rank": RANK, "version": 2}  # fmt: skip
+                           "epsilon": float(epsilon), "seed": seed, "rank": RANK, "version": 3}  # fmt: skip
                     cell = cells.compute(key, one)
                     rows.append({"set": source.key, "method": method, "epsilon": float(epsilon), "seed": seed, **cell})
                     say(f"{source.label}: {METHODS[method]}, ε = {epsilon:g}, seed {seed}: {cell['error']:.4f}")

@@ -21,13 +21,19 @@ _MAP = {
     "Private releases": {
         "ledger": "what a data set may spend and has spent: create, show, verify, …",
         "fit": "a private basis from a data file",
+        "stream": "a basis in every epoch, for ever, on one budget: create, update, show, forget",
+        "pca": "private principal components of a table with a header",
         "federate": "the same from parties that keep their data",
+        "party": "a party's own process: what it allows, its key, its ledger, its socket",
         "peer": "take part in a run without a server, with the rows on this machine",
         "store": "interactions on disk, for data larger than memory",
     },
     "Using a basis": {
         "report": "a plain-language report: what anyone can learn about one person",
         "recommend": "lists for users from a private basis and their own rows",
+        "split": "a train and a test file, each pair by a keyed hash (not private)",
+        "similar": "items that go with the same others as a given one",
+        "evaluate": "recall and NDCG over people's held-out items, with noise: a private release",
         "score": "recall and NDCG on test data (not private)",
     },
     "Trust and studies": {

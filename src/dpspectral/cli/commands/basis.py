@@ -12,7 +12,7 @@ from dpspectral.cli.commands.options import DELTA, EPSILON, LEDGER, Command, rea
 
 _OPTIONS: list[Callable[[Any], Any]] = [
     click.option("--items", metavar="FILE|N|from-data", help="The public list of items (columns)."),
-    click.option("--rank", type=int, required=True, help="Number of components."),
+    click.option("--rank", type=int, help="Number of components.  [default: 32, or all items if there are fewer]"),
     EPSILON,
     DELTA,
     click.option("--out", type=click.Path(path_type=Path), required=True, help="The .npz file to write."),
@@ -46,6 +46,13 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         help="Choose popular items first: automatically, not at all, or with this share of the budget.",
     ),
     click.option(
+        "--coverage",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="Spend this share of the budget on which part of the users, and of what they have, the kept items cover.",
+    ),
+    click.option(
         "--floor",
         type=int,
         help="Public degree floor.  [default: chosen from noisy degrees for interaction, 1 for user]",
@@ -67,6 +74,11 @@ _OPTIONS: list[Callable[[Any], Any]] = [
         "--start",
         type=click.Choice(["auto", "popular", "flat", "gaussian"]),
         help="Power method, the public first matrix: by popularity, equal rows, or random as in the paper.",
+    ),
+    click.option(
+        "--clip/--no-clip",
+        default=True,
+        help="Power method, --unit user: shorten what long users add.  [default: clip]",
     ),
     click.option(
         "--momentum", type=float, help="Power method: momentum in [0, 1); takes effect from the third iteration."

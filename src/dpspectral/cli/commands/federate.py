@@ -13,7 +13,7 @@ from dpspectral.cli.start import do
 
 
 @click.command()
-@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--parties", type=int, required=True, help="How many hold a part of the data; at least 3.")
 @click.option("--collusion", type=int, default=1, show_default=True, help="How many may collude.")
 @click.option("--drop-tolerance", type=int, default=0, show_default=True, help="How many may drop out.")

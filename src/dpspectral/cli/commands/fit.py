@@ -13,16 +13,17 @@ from dpspectral.cli.start import do
 
 
 @click.command()
-@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True, type=click.Path(path_type=Path))
 @basis_options
 @click.option("--threads", type=int, help="Threads of the product.  [default: all cores]")
 @JSON
 def fit(**options: Any) -> None:
     """Release a private basis of DATA and write it to an .npz file.
 
-    DATA is text with user,item[,rating] or a user and their items on each line, Parquet, an .npz with arrays user and
-    item, a scipy sparse .npz, a .npy matrix, a Jester sheet (.xls), or a folder made by `dpspectral store`. How text is
-    read comes from its name, a header, --format and --delimiter, never from its records.
+    DATA is one or more files, or a pattern in quotes: text with user,item[,rating[,time]], a user and their items, or a
+    JSON object on each line, plain, .gz or .zst; Parquet (also a folder of it); an .npz with arrays user and item; a
+    matrix as scipy sparse .npz, .npy or .mtx; a Jester sheet (.xls); a folder made by `dpspectral store`. How text is
+    read comes from its name, a header and options, never from its records.
     The file holds components, eigenvalues, the item names and a summary; all of it may be published.
     """
     check(options)

@@ -36,6 +36,8 @@ def _bytes(text: str) -> int:
 @click.option("--unit", "kind", type=click.Choice(["interaction", "user"]), default="interaction", show_default=True)
 @click.option("--floor", type=int, help="Public degree floor.  [default: automatic for interaction, 1 for user]")
 @click.option("--per-user", type=float, help="Interactions per user.  [default: the stand-in's, or 50]")
+@click.option("--epochs", type=int, help="Also compare ways to have a result in each of so many epochs, weeks say.")
+@click.option("--half-life", type=float, help="Epochs after which a stream counts half.  [default: half of --epochs]")
 @click.option("--upload", metavar="SIZE", help="Most that each party can send, such as 20MB.")
 @click.option(
     "--public", type=click.Path(path_type=Path),

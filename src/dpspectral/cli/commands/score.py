@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from dpspectral.cli.commands.options import ALPHA, FILTER, JSON, reading_options
+from dpspectral.cli.commands.model_options import ALPHA, BINARIZE, FILTER
+from dpspectral.cli.commands.options import JSON, reading_options
 from dpspectral.cli.start import do
 
 
@@ -18,6 +19,7 @@ from dpspectral.cli.start import do
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True)
 @FILTER
 @ALPHA
+@BINARIZE
 @reading_options
 @JSON
 def score(**options: Any) -> None:

@@ -28,6 +28,6 @@ def configured_unit(run: Mapping[str, Any]) -> Unit:
     return settings.unit({name.replace("-", "_"): kind(run[name]) for name, kind in kinds.items() if name in run})
 
 
-def party_ledger(folder: Path, part: int) -> Path:
-    """Where a simulated party keeps its ledger."""
-    return folder / f"party-{part}.ledger"
+def simulated_socket(folder: Path, part: int) -> Path:
+    """Where a simulated party listens."""
+    return folder / f"{part}.sock"

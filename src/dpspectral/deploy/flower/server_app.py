@@ -18,6 +18,8 @@ from dpspectral.core.files import check_writable
 from dpspectral.data.tables import read_catalogue
 from dpspectral.deploy.flower.flower_network import FlowerNetwork, wait_for_nodes
 from dpspectral.deploy.flower.run_config import configured_unit, run_settings
+from dpspectral.deploy.party.identity import read_members
+from dpspectral.deploy.party.plan import Plan
 from dpspectral.methods.catalogue import catalogue_by_name
 from dpspectral.methods.decompose import decompose
 from dpspectral.methods.power import PowerOptions
@@ -62,10 +64,11 @@ def _decompose(
 ) -> None:
     items, out, budget = Path(str(config["items"])), Path(str(config["out"])), ledger.budget
     seed = int(config["random-state"]) if "random-state" in config else journal.seed() if journal else None
-    parties, patience = int(config["parties"]), float(config.get("patience", 600.0))
-    nodes = wait_for_nodes(grid, parties, patience)
+    members, patience = read_members(Path(str(config["members"]))), float(config.get("patience", 600.0))
+    nodes = wait_for_nodes(grid, len(members), patience)
     network = FlowerNetwork(
-        grid, nodes, catalogue=catalogue_digest(items), collusion=int(config.get("collusion", 1)),
+        grid, nodes, members, catalogue=bytes.fromhex(catalogue_digest(items)),
+        plan=Plan(budget, f"a basis of rank {config['rank']}, {unit!r}"), collusion=int(config.get("collusion", 1)),
         drop_tolerance=int(config.get("drop-tolerance", 0)), rounds=int(config.get("rounds", 8)), patience=patience,
     )  # fmt: skip
     source = SecureSum.over(network, unit, len(names), max_users=int(config["users"]), journal=journal)

@@ -22,7 +22,8 @@ seed = 7                        # of the graph, public
 patience = 10.0                 # seconds of silence after which a peer is taken for gone
 limit = 600.0                   # seconds after which a peer gives up
 # also: weighting, neighbours, binarize, method, catalogue, iterations, oversampling, rounds, retries; and how files are
-# read, as in `dpspectral fit`: min_rating, header, format, delimiter
+# read, as in `dpspectral fit`: user, item, rating, time, min_rating, since, until, header,
+# format, delimiter, bad_lines, unknown_items
 
 [[peers]]                       # in the same order for everybody
 name = "clinic-a"
@@ -44,7 +45,7 @@ from dpspectral.deploy import settings
 from dpspectral.deploy.zeromq.transport import Address, check_public
 from dpspectral.methods.catalogue import PrivateCatalogue, catalogue_by_name
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.units import Unit
+from dpspectral.privacy.units import Unit, User
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 from dpspectral.protocols.peers.peer_setup import PeerSetup
 from dpspectral.protocols.peers.peers import DEGREE
@@ -71,7 +72,7 @@ class Config:
     out: Path
     run: dict[str, Any]
     peers: tuple[Address, ...]
-    reading: dict[str, Any]  # how files are read: arguments of `load`
+    reading: dict[str, Any]  # how files are read: arguments of `read`
     unit: Unit
     budget: Budget
     setup: PeerSetup
@@ -118,7 +119,8 @@ class Config:
         # Whoever wrote the seed may know who colludes, so the worst case counts.
         setup = PeerSetup(
             dataclasses.replace(graph, drawn=False), run.get("collusion", 1), run.get("drop_tolerance", 0),
-            run.get("rounds", (run.get("iterations") or 3) + 4), run.get("retries", 0),
+            run.get("rounds", (2 if isinstance(unit, User) else 1) * (run.get("iterations") or 3) + 4),
+            run.get("retries", 0),
         )  # fmt: skip
         places = {name: folder / settings.text(given, name) for name in ("data", "items", "ledger", "key", "out")}
         return cls(
@@ -127,6 +129,13 @@ class Config:
             catalogue=catalogue_by_name(catalogue), patience=float(patience), limit=float(limit),
             listen=settings.text(given, "listen") if "listen" in given else None, seed=settings.seed(given),
         )  # fmt: skip
+
+    def largest_message(self, items: int) -> int:
+        """Bytes of the largest message about so many items: a sum or a basis, of as many columns as were agreed on."""
+        columns, shown = items, self.setup.drop_tolerance * self.setup.graph.degree
+        if self.run.get("method") == "power" and self.run.get("oversampling") is not None:
+            columns = min(items, self.run["rank"] + self.run["oversampling"])
+        return (1 << 16) + 8 * (items + 1) * (columns + 1) + len(self.peers) // 8 + 104 * shown
 
     @property
     def me(self) -> int:

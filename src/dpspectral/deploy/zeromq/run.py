@@ -103,8 +103,9 @@ def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[
     async def open_peer() -> tuple[Peer, Transport]:
         peers: list[Peer] = []
         transport = Transport(
-            config.peers, config.me, secret, lambda sender, what: peers[0].receive(sender, what), config.listen
-        )
+            config.peers, config.me, secret, lambda sender, what: peers[0].receive(sender, what), config.listen,
+            config.largest_message(party.n),
+        )  # fmt: skip
         peers.append(
             Peer(
                 config.setup,

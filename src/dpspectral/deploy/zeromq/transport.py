@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ from zmq.auth.asyncio import AsyncioAuthenticator
 from zmq.utils import z85
 
 from dpspectral.core.files import check_writable
+from dpspectral.core.private_files import check_private, write_private
 
 _QUEUE = 256  # messages to or from one peer
-_LARGEST = 1 << 30  # bytes of one message
+_LARGEST = 1 << 30  # bytes of one message, where nothing else was agreed
 _BEATS = 2000  # milliseconds: a connection that is cut is noticed and made anew
 
 
@@ -40,15 +40,14 @@ def make_keys(file: Path) -> str:
     """Write a new secret key where only its owner can read it; returns the public key."""
     check_writable(file)
     public, secret = zmq.curve_keypair()
-    handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(secret + b"\n")
+    write_private(file, secret + b"\n")
     return public.decode()
 
 
 def read_key(file: Path) -> bytes:
     if not file.is_file():
         raise ValueError(f"there is no key {file}: make one with dpspectral peer --make-keys {file}")
+    check_private(file)
     secret = file.read_bytes().strip()
     try:
         if len(z85.decode(secret)) == 32:
@@ -78,7 +77,10 @@ class _Known:
 
 
 class Transport:
-    """This peer's sockets. Use within a running event loop; `deliver(sender, content)` gets what arrives."""
+    """This peer's sockets. Use within a running event loop; `deliver(sender, content)` gets what arrives.
+
+    A message of more than `largest` bytes, some of them for its encryption, ends the connection that it comes by.
+    """
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Transport:
         secret: bytes,
         deliver: Callable[[int, bytes], None],
         listen: str | None = None,
+        largest: int = _LARGEST,
     ) -> None:
         if zmq.curve_public(secret).decode() != peers[me].key:
             raise ValueError(f"the secret key does not go with the public key of {peers[me].name}")
@@ -100,7 +103,7 @@ class Transport:
         self._inbox = self._context.socket(zmq.ROUTER)
         self._options(self._inbox, secret)
         self._inbox.curve_server = True
-        self._inbox.maxmsgsize = _LARGEST
+        self._inbox.maxmsgsize = largest
         self._outboxes: dict[int, zmq.Socket[bytes]] = {}
         try:
             self._connect(peers, me, secret, listen)
@@ -135,6 +138,7 @@ class Transport:
         socket.heartbeat_ivl = _BEATS
         socket.reconnect_ivl, socket.reconnect_ivl_max = 100, _BEATS
         socket.linger = 1000
+        socket.ipv6 = True  # addresses of either kind: tcp://[::1]:5555, tcp://10.0.0.1:5555
 
     def send(self, to: int, content: bytes) -> None:
         with contextlib.suppress(zmq.Again):  # its queue is full: lost, as on any network

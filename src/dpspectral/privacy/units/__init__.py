@@ -21,13 +21,14 @@ from dpspectral.privacy.units.pattern import (
     User,
     finer_tally,
 )
+from dpspectral.privacy.units.persons import MOST_ROWS, Persons
 from dpspectral.privacy.units.rows import ROW_BITS, BoundedRows
 from dpspectral.privacy.units.update import SymmetricUpdate
 
 __all__ = [
-    "MAX_FLOOR", "ROUNDING_LOSS", "ROW_BITS", "SAFE", "SHARE_LOSS", "BoundedRows", "Displacement", "Interaction",
-    "Neighbours", "PatternUnit", "Rounding", "SymmetricUpdate", "TableRounding", "Unit", "User", "finer_tally",
-    "share_term", "unit_by_name",
+    "MAX_FLOOR", "MOST_ROWS", "ROUNDING_LOSS", "ROW_BITS", "SAFE", "SHARE_LOSS", "BoundedRows", "Displacement",
+    "Interaction", "Neighbours", "PatternUnit", "Persons", "Rounding", "SymmetricUpdate", "TableRounding", "Unit",
+    "User", "finer_tally", "share_term", "unit_by_name",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from numbers import Integral
 from typing import Any, NamedTuple, Self
 
@@ -64,6 +65,14 @@ def finer_tally(
     return TableRounding(table * np.int64(finer), scale / finer, bound * SAFE)
 
 
+@lru_cache(maxsize=2)  # asked for by the plan and by the release
+def _roots(n: int) -> NDArray[np.int64]:
+    """√0..√n on a grid, rounded down."""
+    roots = np.array([math.isqrt(d << 2 * _POPULARITY_BITS) for d in range(n + 1)], dtype=np.int64)
+    roots.flags.writeable = False
+    return roots
+
+
 class PatternUnit(Unit):
     """Units for 0/1 data: A = Σ_u w(d_u) r_u r_uᵀ with a public weight table.
 
@@ -110,7 +119,7 @@ class PatternUnit(Unit):
         """Σ_u √d_u, one number. An interaction more or less moves it by at most √1 − √0."""
         if not isinstance(self, Interaction):
             raise TypeError("the sum of root degrees is bounded for Interaction only")
-        table = np.array([math.isqrt(d << 2 * _POPULARITY_BITS) for d in range(n + 1)], dtype=np.int64)
+        table = _roots(n)
         return finer_tally(table, 2.0**-_POPULARITY_BITS, float(np.diff(table).max()), 1.0, noise_shares)
 
     @staticmethod

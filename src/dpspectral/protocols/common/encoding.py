@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class RefusedError(ValueError):
@@ -39,7 +39,7 @@ def members_and_rest(body: bytes | memoryview, parties: int) -> tuple[frozenset[
     return members(body[:size], parties), body[size:]
 
 
-def table(entries: dict[int, bytes]) -> bytes:
+def table(entries: Mapping[int, bytes]) -> bytes:
     """Entries of one size, by party."""
     return b"".join(party.to_bytes(4, "big") + entry for party, entry in sorted(entries.items()))
 

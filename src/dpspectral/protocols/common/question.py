@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
@@ -22,11 +22,16 @@ from dpspectral.privacy.iterate import Iterate
 from dpspectral.privacy.ledger import Release
 from dpspectral.privacy.units import BoundedRows, Interaction, Unit, User
 from dpspectral.protocols.common import ring
+from dpspectral.release.clipping import ClippedProduct, ContributionLengths
+from dpspectral.release.coverage import Coverage
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, Query, RootDegrees, RowSum, Users
 
-_QUERIES = {kind.__name__: kind for kind in (Product, Popularity, RootDegrees, Users, RowSum, ItemMatrix)}
+_QUERIES = {kind.__name__: kind for kind in (Popularity, RootDegrees, Users, RowSum, ItemMatrix, Coverage)}
+_OF_X: dict[str, Any] = {kind.__name__: kind for kind in (Product, ClippedProduct, ContributionLengths)}
 _UNITS = {kind.__name__: kind for kind in (Interaction, User, BoundedRows)}
 _MOST = 1 << 33  # bytes
+_LONGEST_LABEL = 200
+_LONGEST_HEADER = 1 << 14  # bytes: a label, a unit and the shapes of two arrays
 
 
 class Shares(Protocol):
@@ -95,19 +100,28 @@ class Question:
         arrays: dict[str, NDArray[Any]] = {}
         if self.columns is not None:
             arrays["columns"] = self.columns.astype("<i8")
-        if isinstance(query, Product):
+        if isinstance(query, (Product, ContributionLengths)):
             header |= {"bits": query.X.bits, "loss": query.loss}
             wide = query.X.integers.dtype == np.int64
             arrays["X"] = query.X.integers.astype("<i8" if wide else "<i4")
-            if query.centre is not None:
+            if isinstance(query, ClippedProduct):
+                header["limit"] = query.limit
+            if isinstance(query, Product) and query.centre is not None:
                 raise ValueError("a centre is subtracted by a curator only")
         else:
             header["n"] = query.n  # type: ignore[attr-defined]
             if isinstance(query, RowSum):
                 header["counted"] = query.counted
+            if isinstance(query, Coverage):
+                arrays["kept"] = query.kept.astype("<i8")
         header["arrays"] = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
         text = json.dumps(header, sort_keys=True).encode()
         return struct.pack(">I", len(text)) + text + b"".join(array.tobytes() for array in arrays.values())
+
+
+def largest(n: int, columns: int) -> int:
+    """Bytes of the largest question about n items: all of them listed, and an X of so many columns."""
+    return 4 + _LONGEST_HEADER + 8 * n + 8 * n * min(columns, n)
 
 
 @lru_cache(maxsize=4)
@@ -121,6 +135,8 @@ def decode(content: bytes, setup: Shares) -> Question:
 
 def _decode(content: bytes, setup: Shares) -> Question:
     (length,) = struct.unpack_from(">I", content)
+    if length > _LONGEST_HEADER:
+        raise ValueError(f"its header has {length} bytes, at most {_LONGEST_HEADER} are read")
     header = json.loads(content[4 : 4 + length])
     if not isinstance(header, dict):
         raise ValueError("its header is not a table")
@@ -128,24 +144,41 @@ def _decode(content: bytes, setup: Shares) -> Question:
     unit: Unit = _UNITS[header["unit"]](**header["of"])
     shares = setup.noise_shares
     query: Query
-    if header["query"] == "Product":
+    if header["query"] in _OF_X:
         X = arrays.pop("X")
         iterate = Iterate.of_integers(X, checks.integer("bits", header["bits"], low=1, high=52))
         loss = checks.real("loss", header["loss"], low=0, high=1)
-        query = Product(unit, iterate, loss, noise_shares=shares)
+        query = _OF_X[header["query"]](unit, iterate, loss, noise_shares=shares)
+        if isinstance(query, ClippedProduct):
+            query = replace(query, limit=checks.integer("limit", header["limit"], low=1, high=1 << 31))
     else:
         n = checks.integer("n", header["n"], low=1, high=1 << 31)
-        extra = {"counted": checks.flag("counted", header["counted"])} if header["query"] == "RowSum" else {}
-        query = _QUERIES[header["query"]](unit, n, **extra, noise_shares=shares)  # type: ignore[arg-type]
+        extra: dict[str, Any] = {}
+        if header["query"] == "RowSum":
+            extra["counted"] = checks.flag("counted", header["counted"])
+        elif header["query"] == "Coverage":
+            extra["kept"] = _positions("kept", arrays.pop("kept"))
+            if extra["kept"].max(initial=0) >= n:
+                raise ValueError("kept must be positions of items")
+        query = _QUERIES[header["query"]](unit, n, **extra, noise_shares=shares)
     columns = arrays.pop("columns", None)
-    if columns is not None and (columns.ndim != 1 or (np.diff(columns) <= 0).any() or columns.min(initial=0) < 0):
-        raise ValueError("columns must be increasing positions")
+    if columns is not None:
+        columns = _positions("columns", columns)
     if arrays:
         raise ValueError(f"unknown arrays {sorted(arrays)}")
     budget = Budget(*header["budget"])
     mu = checks.real("mu", header["mu"], low=0)
     users = checks.integer("users", header["users"], low=1)
-    return Question(str(header["what"]), query, mu, budget, setup, users, columns)
+    what = header["what"]
+    if not isinstance(what, str) or len(what) > _LONGEST_LABEL or not what.isprintable():  # it goes into ledgers
+        raise ValueError(f"its label must be printable text of at most {_LONGEST_LABEL} letters")
+    return Question(what, query, mu, budget, setup, users, columns)
+
+
+def _positions(name: str, given: NDArray[Any]) -> NDArray[Any]:
+    if given.ndim != 1 or (np.diff(given) <= 0).any() or given.min(initial=0) < 0:
+        raise ValueError(f"{name} must be increasing positions")
+    return given
 
 
 def _arrays(described: Any, content: memoryview) -> dict[str, NDArray[Any]]:

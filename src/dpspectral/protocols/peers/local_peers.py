@@ -11,12 +11,15 @@ import contextlib
 import selectors
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.linalg.operators import Progress
 from dpspectral.protocols.common.holder import Holder
+from dpspectral.protocols.peers.mailbox import Frame, decode
 from dpspectral.protocols.peers.peer import Peer
-from dpspectral.protocols.peers.peer_frames import Frame, decode
 from dpspectral.protocols.peers.peer_setup import PeerSetup
 
 _LATENCY = 0.001  # seconds
@@ -46,12 +49,10 @@ class SimulatedTime(asyncio.SelectorEventLoop):
         return self._jump.now
 
 
-@dataclass
 class Sent:
     """What one peer sent."""
 
-    messages: int = 0
-    bytes: int = 0
+    messages = bytes = 0
 
 
 class _Wire:
@@ -103,11 +104,7 @@ class LocalPeers:
         if self.tamper is not None:
             delay = self.tamper(self._loop.time(), sender, to, decode(content))
         if delay is not None:
-            self._loop.call_later(_LATENCY + delay, self._deliver, sender, to, content)
-
-    def _deliver(self, sender: int, to: int, content: bytes) -> None:
-        if to not in self.gone:
-            self.peers[to].receive(sender, content)
+            self._loop.call_later(_LATENCY + delay, self.peers[to].receive, sender, content)
 
     def kill(self, number: int) -> None:
         self.gone[number] = "killed"
@@ -141,14 +138,30 @@ class LocalPeers:
         async def all_of_them() -> dict[int, Any]:
             self._running = {peer.me: asyncio.ensure_future(one(peer)) for peer in self.present}
             ended = await asyncio.gather(*self._running.values(), return_exceptions=True)
-            outcomes = dict(zip(self._running, ended, strict=True))
+            results = {}
+            for number, result in zip(self._running, ended, strict=True):
+                if not isinstance(result, BaseException):
+                    results[number] = result
             self._running = {}
-            return {number: result for number, result in outcomes.items() if not isinstance(result, BaseException)}
+            return results
 
         results = self._loop.run_until_complete(all_of_them())
         if not results:
             raise failures[0] if failures else RuntimeError("no peer is left")
         return results
+
+    def sum(self, question: bytes, before: Callable[[int], object], progress: Progress) -> dict[int, Any]:
+        """What each peer's `sum` returns."""
+        answered = 0
+
+        async def take_part(peer: Peer) -> tuple[NDArray[np.int64], int]:
+            nonlocal answered
+            opened = await peer.sum(question, before)
+            answered += 1
+            progress(answered / self.setup.parties)
+            return opened
+
+        return self.each(take_part)
 
     def start(self) -> None:
         """Exchange keys, once."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +21,14 @@ from dpspectral.privacy.ledger import Account, Release
 from dpspectral.protocols.common.parties import Parties
 from dpspectral.protocols.common.party import Party, split
 from dpspectral.protocols.common.question import Question
-from dpspectral.protocols.peers.accountant import colluding_neighbours, spectral
 from dpspectral.protocols.peers.local_peers import LocalPeers, Sent
-from dpspectral.protocols.peers.peer import Peer
 from dpspectral.protocols.peers.peer_graph import PeerGraph
-from dpspectral.protocols.peers.peer_setup import PeerSetup
+from dpspectral.protocols.peers.peer_setup import PeerSetup, colluding_neighbours, spectral
 
 DEGREE = 20
 
 
-@dataclass(frozen=True)
-class SumCost:
+class SumCost(NamedTuple):
     """One sum as it came out: who was in it, and what it was worth."""
 
     what: str
@@ -156,17 +152,8 @@ class Peers(PeerSums):
         network, charged = self.network, ChargeOnce(entry, ledger)
         network.start()
         self._asked[0] += 1
-        answered = 0
-
-        async def take_part(peer: Peer) -> tuple[NDArray[np.int64], int]:
-            nonlocal answered
-            opened = await peer.sum(content, charged)
-            answered += 1
-            progress(answered / self.setup.parties)
-            return opened
-
         try:
-            results = network.each(take_part)
+            results = network.sum(content, charged, progress)
         except BaseException:
             charged.ended(any(peer.left for peer in network.peers))
             raise

@@ -2,8 +2,9 @@
 
 Each stage takes one message and gives one answer. A message that does not fit is refused and changes nothing; what
 looks like an attack stops the client for good. It never gives both shares of one party, never answers a round twice,
-and never goes on below the threshold. Its masks depend on all it was asked, so only answers to the same question, from
-the same list of parties, cancel each other's.
+and never goes on below the threshold. It knows the other parties by their identity keys, and the server by nothing: its
+masks and seals depend on all that it was told and asked, so only answers to the same question, in the same run, from
+the same list of parties with the same keys, cancel each other's.
 
 What is not needed any more is forgotten at once: the keys that sealed the shares when they have been opened, own
 secrets of a round when its answer is masked, others' shares when the round is over. Whoever breaks in later and has
@@ -25,24 +26,33 @@ from dpspectral.protocols.common.encoding import (
     table,
 )
 from dpspectral.protocols.common.holder import Holder
-from dpspectral.protocols.secure_sum import masks, sealing, shamir
+from dpspectral.protocols.secure_sum import masks, roster, sealing, shamir
 from dpspectral.protocols.secure_sum.memory import Memory
-from dpspectral.protocols.secure_sum.messages import Frame, Kind, PublicKeys, decode
+from dpspectral.protocols.secure_sum.messages import Frame, Kind, decode
+from dpspectral.protocols.secure_sum.roster import Greeting, Run
 from dpspectral.protocols.secure_sum.setup import Setup
 
 MASK_KEY, SELF_MASK = 1, 2  # which of a neighbour's two secrets a share belongs to
 
 
 class Client:
-    """The state machine of one party; `memory` is where it stands, and new for a new run."""
+    """The state machine of one party; `memory` is where it stands, and new for a new run.
 
-    def __init__(self, setup: Setup, party: int, holder: Holder, memory: Memory | None = None) -> None:
+    `identity` is the private key of members[party] of the setup.
+    """
+
+    def __init__(self, setup: Setup, party: int, holder: Holder, identity: bytes, memory: Memory | None = None) -> None:
         if not 0 <= party < setup.parties:
             raise ValueError(f"party must be between 0 and {setup.parties - 1}, got {party}")
-        self.setup, self.party, self.holder = setup, party, holder
-        self._neighbours = setup.graph.around(setup.seed, party)
-        self._committee = setup.members
+        if keys.signing_key(identity) != setup.members[party]:
+            raise ValueError(f"identity is not the key of member {party}")
+        self.setup, self.party, self.holder, self._identity = setup, party, holder, identity
         self.memory = Memory.new(setup) if memory is None else memory
+
+    @property
+    def run(self) -> Run:
+        """As it was agreed on, from the roster on."""
+        return Run(self.setup, self.memory.run)
 
     def __repr__(self) -> str:
         return f"Client(party {self.party} of {self.setup.parties})"
@@ -52,9 +62,9 @@ class Client:
         return self.memory.encode(self.setup, self.party)
 
     @classmethod
-    def load(cls, content: bytes, setup: Setup, party: int, holder: Holder) -> Client:
+    def load(cls, content: bytes, setup: Setup, party: int, holder: Holder, identity: bytes) -> Client:
         """The client as it was; refuses another run's or another party's bytes."""
-        return cls(setup, party, holder, Memory.decode(content, setup, party))
+        return cls(setup, party, holder, identity, Memory.decode(content, setup, party))
 
     @property
     def stopped(self) -> str:
@@ -70,29 +80,40 @@ class Client:
             self.holder.withdraw(memory.receipt)
 
     def hello(self) -> bytes:
-        """The first message: public keys, and digests of the self-masks."""
+        """The first message: public keys, and digests of the self-masks and of the nonce, signed."""
         memory = self.memory
         if memory.awaits is not None:
             raise RefusedError("keys are advertised once")
-        memory.awaits = Kind.ROSTER
-        advertised = PublicKeys(keys.public_key(memory.envelope), keys.signing_key(memory.signing_key), [], [])
+        memory.awaits = Kind.GREETED
+        nonce = roster.nonce_digest(self.setup, self.party, memory.nonce)
+        greeting = Greeting(keys.public_key(memory.envelope), [], [], nonce)
         for number in range(self.setup.rounds):
-            advertised.mask_keys.append(keys.public_key(memory.secrets[number].mask_key))
-            advertised.commitments.append(keys.digest(memory.secrets[number].self_mask))
-        return Frame(Kind.KEYS, self.setup.run, self.party, 0, advertised.encode()).encode()
+            greeting.mask_keys.append(keys.public_key(memory.secrets[number].mask_key))
+            greeting.commitments.append(keys.digest(memory.secrets[number].self_mask))
+        memory.summary = greeting.summary
+        signed = greeting.signed(self._identity, self.setup, self.party)
+        return Frame(Kind.KEYS, self.setup.run, self.party, 0, signed).encode()
 
     def receive(self, content: bytes) -> bytes:
         """The answer to the server's message."""
-        memory, setup = self.memory, self.setup
-        if memory.stopped:
-            raise RefusedError(f"this party has stopped: {memory.stopped}")
+        frame = self.expected(content)
         stages = {
+            Kind.GREETED: (self._reveal, Kind.NONCE),
             Kind.ROSTER: (self._share, Kind.SHARES),
-            Kind.DELIVERY: (self._keep, Kind.DELIVERY),
+            Kind.DELIVERY: (self._keep, Kind.READY),
             Kind.ASK: (self._mask, Kind.MASKED),
             Kind.SURVIVORS: (self._confirm, Kind.CONFIRM),
             Kind.CONFIRMED: (self._unmask, Kind.UNMASK),
         }
+        stage, answers = stages[Kind(frame.kind)]
+        body = stage(frame)
+        return Frame(answers, self.setup.run, self.party, max(self.memory.round, 0), body).encode()
+
+    def expected(self, content: bytes) -> Frame:
+        """The message, if it is whole and this is the time for it; nothing changes."""
+        memory, setup = self.memory, self.setup
+        if memory.stopped:
+            raise RefusedError(f"this party has stopped: {memory.stopped}")
         kind = memory.awaits
         if kind is None:
             raise RefusedError("keys have not been advertised yet")
@@ -104,9 +125,7 @@ class Client:
         frame.expect(kind, frame.round if kind is Kind.ASK else max(memory.round, 0))
         if frame.party != self.party:
             raise RefusedError(f"a message for party {frame.party}")
-        stage, answers = stages[kind]
-        body = stage(frame)
-        return Frame(answers, setup.run, self.party, max(memory.round, 0), body).encode()
+        return frame
 
     def _stop(self, why: str) -> AbortedError:
         """An attack or a broken promise: forget all secrets and answer no more."""
@@ -116,26 +135,59 @@ class Client:
 
     # Setup
 
+    def _reveal(self, frame: Frame) -> bytes:
+        """The nonce, now that everybody else's is fixed."""
+        memory, setup = self.memory, self.setup
+        summaries = entries(frame.body, roster.SUMMARY_BYTES)
+        if max(summaries, default=0) >= setup.parties:
+            raise RefusedError("greetings of parties that do not exist")
+        if summaries.get(self.party) != memory.summary:
+            raise self._stop("the server tells others of another greeting of this party")
+        if len(summaries) < setup.fewest:
+            raise self._stop(f"only {len(summaries)} parties are there, {setup.fewest} are needed")
+        memory.greeted, memory.present = bytes(frame.body), frozenset(summaries)
+        memory.awaits = Kind.ROSTER
+        return memory.nonce
+
+    def _agree(self, nonces: dict[int, bytes]) -> tuple[Run, dict[int, bytes]]:
+        """The run that these nonces make, and what was told of the greetings."""
+        setup, summaries = self.setup, entries(self.memory.greeted, roster.SUMMARY_BYTES)
+        if not set(nonces) <= set(summaries):
+            raise RefusedError("nonces of parties that did not greet")
+        for other, nonce in nonces.items():
+            if not roster.committed(setup, other, nonce, summaries[other]):
+                raise self._stop(f"the nonce of party {other} is not the one that it had fixed")
+        if nonces.get(self.party) != self.memory.nonce:
+            raise RefusedError("this party's own nonce is missing")
+        if len(nonces) < len(summaries) and not setup.graph.complete:
+            raise self._stop("a nonce was left out: who leaves some out could choose the ring")
+        run = Run.agreed(setup, summaries, nonces)
+        if (signers := len(run.committee & set(nonces))) < setup.committee.threshold:
+            raise self._stop(f"only {signers} of the committee are there")
+        return run, summaries
+
     def _share(self, frame: Frame) -> bytes:
         """Seal shares of the own secrets for the neighbours, whose keys the message holds."""
         memory, setup = self.memory, self.setup
-        rounds, t, size = setup.rounds, setup.graph.threshold, keys.KEY_BYTES
+        rounds, t = setup.rounds, setup.graph.threshold
         length = int.from_bytes(frame.body[:4], "big")
-        neighbours = entries(frame.body[4 : 4 + length], size * (1 + rounds))
-        signers = entries(frame.body[4 + length :], size)
-        if not set(neighbours) <= set(self._neighbours) or not set(signers) <= self._committee:
-            raise RefusedError("keys of parties that are neither neighbours nor in the committee")
+        nonces = entries(frame.body[4 : 4 + length], keys.KEY_BYTES)
+        neighbours = entries(frame.body[4 + length :], roster.neighbour_bytes(rounds))
+        run, summaries = self._agree(nonces)
+        if not set(neighbours) <= set(run.around(self.party)) & set(nonces):
+            raise RefusedError("keys of parties that are not neighbours")
         if len(neighbours) < t:
             raise self._stop(f"only {len(neighbours)} of its neighbours are there, {t} are needed")
-        if len(signers) < setup.committee.threshold:
-            raise self._stop(f"only {len(signers)} of the committee are there")
         places, envelopes, mask_keys = [], [], {}
-        for other, entry in neighbours.items():
-            envelope, *mask_keys[other] = pieces(entry, size)
+        for other, told in neighbours.items():
+            known = roster.neighbour_keys(setup, other, told, summaries[other])
+            if known is None:
+                raise self._stop(f"these are not the keys of party {other}: it has not signed them for this run")
+            envelope, mask_keys[other] = known
             envelopes.append(envelope)
             places.append(other + 1)
         try:
-            common = list(keys.agreed(memory.envelope, envelopes, setup.fingerprint))
+            common = list(keys.agreed(memory.envelope, envelopes, run.name))
         except ValueError:
             raise RefusedError("invalid public key") from None
         bundles = dict.fromkeys(neighbours, b"")
@@ -146,27 +198,29 @@ class Client:
         sealed, seals = {}, {}
         for other, key in zip(neighbours, common, strict=True):
             outgoing, seals[other] = sealing.seal_keys(key, self.party, other)
-            sealed[other] = sealing.seal(outgoing, bundles[other], setup, self.party, other)
-        memory.mask_keys, memory.signers, memory.seals = mask_keys, signers, seals
-        memory.envelope = b""
+            sealed[other] = sealing.seal(outgoing, bundles[other], run, self.party, other)
+        memory.mask_keys, memory.seals, memory.run = mask_keys, seals, run.name
+        memory.present, memory.greeted, memory.envelope = frozenset(nonces), b"", b""
         memory.awaits = Kind.DELIVERY
         return table(sealed)
 
     def _keep(self, frame: Frame) -> bytes:
         """Keep the neighbours' shares; the answer is empty (it says: ready)."""
-        memory, setup = self.memory, self.setup
+        memory, setup, run = self.memory, self.setup, self.run
         present, rest = members_and_rest(frame.body, setup.parties)
-        bundles = entries(rest, sealing.bundle_bytes(setup))
-        if set(bundles) != (present & set(self._neighbours)) or self.party not in present:
+        bundles = entries(rest, sealing.bundle_bytes(setup.rounds))
+        if set(bundles) != (present & set(run.around(self.party))) or self.party not in present:
             raise RefusedError("shares must come from the neighbours that are present")
-        if why := self.setup.shortage(self.party, present):
+        if not present <= memory.present:
+            raise self._stop("the server counts a party whose nonce it did not show")
+        if why := run.shortage(self.party, present):
             raise self._stop(why)
         held = defaultdict[int, dict[int, bytes]](dict)
         for other, sealed in bundles.items():
             if other not in memory.seals:
                 raise RefusedError("shares of a neighbour without keys")
             try:
-                content = sealing.unseal(memory.seals[other], sealed, setup, other, self.party)
+                content = sealing.unseal(memory.seals[other], sealed, run, other, self.party)
             except ValueError as error:
                 raise self._stop(f"shares of party {other}: {error}") from None
             for number, pair in enumerate(pieces(content, 2 * shamir.SHARE_BYTES)):
@@ -180,21 +234,21 @@ class Client:
 
     def _mask(self, frame: Frame) -> bytes:
         """Answer the question, charged by the holder, under masks."""
-        memory, setup = self.memory, self.setup
+        memory, setup, run = self.memory, self.setup, self.run
         present, question = members_and_rest(frame.body, setup.parties)
         if not present <= memory.present:
             raise self._stop("the server brings back a party that had left")
         if self.party not in present:
             raise RefusedError("this party is not asked")
-        if why := self.setup.shortage(self.party, present):
+        if why := run.shortage(self.party, present):
             raise self._stop(why)
         number = frame.round
         own, publics = memory.secrets[number], {}
-        for other in self._neighbours:
+        for other in run.around(self.party):
             if other in present:
                 publics[other] = memory.mask_keys[other][number]
-        view = masks.asked_view(setup, number, bytes(frame.body))
         vector, bits, receipt = self.holder.answer(bytes(question), setup)
+        view = masks.asked_view(run, number, bytes(frame.body), vector.size, bits)
         try:
             elements = ring.encoded(vector, bits)
             masks.add_self_mask(elements, own.self_mask, view, 1)
@@ -214,27 +268,29 @@ class Client:
 
     def _confirm(self, frame: Frame) -> bytes:
         """Sign, as a member of the committee, what was asked and whose answers arrived."""
-        memory = self.memory
+        memory, run = self.memory, self.run
         survivors = members(frame.body, self.setup.parties)
         if not survivors <= memory.present:
             raise self._stop("the server counts a party that was not asked")
         if self.party not in survivors:
             raise self._stop("the server says this party's answer did not arrive")
-        if why := self.setup.shortage(self.party, survivors):
+        if why := run.shortage(self.party, survivors):
             raise self._stop(why)
         memory.survivors = survivors
         memory.view = masks.survived_view(memory.view, survivors, self.setup)
         memory.awaits = Kind.CONFIRMED
-        return keys.signature(memory.signing_key, memory.view) if self.party in self._committee else b""
+        if self.party not in run.committee:
+            return b""
+        return keys.signature(self._identity, masks.confirmation(memory.view))
 
     def _unmask(self, frame: Frame) -> bytes:
         """One share of each neighbour, once the committee has signed the same view."""
-        memory, needed = self.memory, self.setup.committee.threshold
+        memory, run, needed = self.memory, self.run, self.setup.committee.threshold
         signatures = entries(frame.body, keys.SIGNATURE_BYTES)
-        if not set(signatures) <= set(memory.signers) & memory.survivors:
+        if not set(signatures) <= run.committee & memory.survivors:
             raise RefusedError("signatures of parties that are not in the committee")
         for member, signature in signatures.items():
-            if not keys.signed(memory.signers[member], signature, memory.view):
+            if not keys.signed(self.setup.members[member], signature, masks.confirmation(memory.view)):
                 raise self._stop(f"party {member} was told something else about this round")
         if len(signatures) < needed:
             raise self._stop(f"only {len(signatures)} signatures confirm the round, {needed} must")
@@ -243,7 +299,7 @@ class Client:
         except Exception as error:
             raise self._stop(f"it does not release its answer: {error}") from error
         given, held = {}, memory.held[memory.round]
-        for other in self._neighbours:
+        for other in run.around(self.party):
             if other in memory.present:  # one share each, never both
                 alive = other in memory.survivors
                 piece = alive * shamir.SHARE_BYTES

@@ -17,20 +17,29 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from dpspectral.protocols.common import keys
 from dpspectral.protocols.common.encoding import bitmap
 from dpspectral.protocols.common.ring import Words
+from dpspectral.protocols.secure_sum.roster import Run
 from dpspectral.protocols.secure_sum.setup import Setup
 
 _CHUNK = 1 << 16  # bytes of mask at a time, so that they stay in the cache
 _ZEROS = bytes(_CHUNK)
 
 
-def asked_view(setup: Setup, number: int, asked: bytes) -> bytes:
-    """A digest of what a party was asked, in which run and round, and who else was."""
-    return keys.digest(setup.fingerprint + b"view" + struct.pack(">I", number) + keys.digest(asked))
+def asked_view(run: Run, number: int, asked: bytes, size: int, bits: int) -> bytes:
+    """A digest of what a party was asked, in which run and round, who else was, and the size of what it answers.
+
+    Noise and ring follow from question and setup, both of which are in here; a retry is a round of its own.
+    """
+    return keys.digest(b"view" + run.name + struct.pack(">IQI", number, size, bits) + keys.digest(asked))
 
 
 def survived_view(view: bytes, survivors: frozenset[int], setup: Setup) -> bytes:
-    """And of whose answers arrived. This is what the committee signs."""
+    """And of whose answers arrived."""
     return keys.digest(view + bitmap(survivors, setup.parties))
+
+
+def confirmation(survived: bytes) -> bytes:
+    """What the committee signs."""
+    return b"dpspectral survivors" + survived
 
 
 def purpose(what: bytes, view: bytes) -> bytes:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from dpspectral.core.files import flush
 from dpspectral.protocols.common import keys
@@ -20,15 +20,17 @@ from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.secure_sum.messages import Kind
 from dpspectral.protocols.secure_sum.setup import Setup
 
-_FORMAT = 2  # 1 kept the shares of all rounds, and the keys they were sealed with
+_FORMAT = 3  # 1 kept the shares of all rounds, and the keys they were sealed with; 2 had no nonces
 
 
-@dataclass(repr=False)
-class Secrets:
+class Secrets(NamedTuple):
     """One round's own secrets."""
 
     mask_key: bytes
     self_mask: bytes
+
+    def __repr__(self) -> str:
+        return "Secrets(...)"
 
 
 @dataclass(repr=False)
@@ -37,11 +39,13 @@ class Memory:
 
     present: frozenset[int]
     envelope: bytes  # private key that shares are sealed for
-    signing_key: bytes
+    nonce: bytes
     secrets: dict[int, Secrets]  # by round
+    summary: bytes = b""  # of its own greeting
+    greeted: bytes = b""  # of all greetings, until the nonces have come
+    run: bytes = b""  # the name of the run, once it is agreed on
     mask_keys: dict[int, list[bytes]] = field(default_factory=dict)  # of neighbours, public, by round
     seals: dict[int, bytes] = field(default_factory=dict)  # keys of what neighbours seal for it, until it has come
-    signers: dict[int, bytes] = field(default_factory=dict)  # the committee's public keys
     held: dict[int, dict[int, bytes]] = field(default_factory=dict)  # by round: shares of neighbours' two secrets
     survivors: frozenset[int] = frozenset()
     round: int = -1  # the last one that was begun
@@ -59,31 +63,12 @@ class Memory:
         return cls(frozenset(range(setup.parties)), keys.new_secret(), keys.new_secret(), secrets)
 
     def forget_all(self) -> None:
-        self.secrets, self.held, self.seals, self.envelope, self.signing_key = {}, {}, {}, b"", b""
+        self.secrets, self.held, self.seals, self.envelope = {}, {}, {}, b""
 
     def encode(self, setup: Setup, party: int) -> bytes:
-        """Everything the party needs to go on."""
-        return json.dumps(
-            {
-                "format": _FORMAT,
-                "setup": setup.fingerprint.hex(),
-                "party": party,
-                "envelope": self.envelope.hex(),
-                "pen": self.signing_key.hex(),
-                "secrets": {r: [own.mask_key.hex(), own.self_mask.hex()] for r, own in self.secrets.items()},
-                "mask_keys": {other: [key.hex() for key in publics] for other, publics in self.mask_keys.items()},
-                "seals": {other: key.hex() for other, key in self.seals.items()},
-                "signers": {other: key.hex() for other, key in self.signers.items()},
-                "held": {r: {other: pair.hex() for other, pair in held.items()} for r, held in self.held.items()},
-                "present": sorted(self.present),
-                "survivors": sorted(self.survivors),
-                "round": self.round,
-                "awaits": None if self.awaits is None else int(self.awaits),
-                "stopped": self.stopped,
-                "receipt": self.receipt,
-                "view": self.view.hex(),
-            }
-        ).encode()
+        """Everything the party needs to go on: all fields, whatever they are."""
+        whose = {"format": _FORMAT, "setup": setup.fingerprint.hex(), "party": party}
+        return json.dumps(whose | {one.name: _written(getattr(self, one.name)) for one in fields(self)}).encode()
 
     @classmethod
     def decode(cls, content: bytes, setup: Setup, party: int) -> Memory:
@@ -92,29 +77,40 @@ class Memory:
             given: dict[str, Any] = json.loads(content)
             if (given["format"], given["setup"], given["party"]) != (_FORMAT, setup.fingerprint.hex(), party):
                 raise RefusedError("this party's memory is of another run")
-            return cls(
-                present=frozenset(given["present"]),
-                envelope=bytes.fromhex(given["envelope"]),
-                signing_key=bytes.fromhex(given["pen"]),
-                secrets={int(r): Secrets(*map(bytes.fromhex, own)) for r, own in given["secrets"].items()},
-                mask_keys={int(o): [bytes.fromhex(key) for key in keys] for o, keys in given["mask_keys"].items()},
-                seals={int(o): bytes.fromhex(key) for o, key in given["seals"].items()},
-                signers={int(o): bytes.fromhex(key) for o, key in given["signers"].items()},
-                held={
-                    int(r): {int(o): bytes.fromhex(pair) for o, pair in held.items()}
-                    for r, held in given["held"].items()
-                },
-                survivors=frozenset(given["survivors"]),
-                round=given["round"],
-                awaits=None if given["awaits"] is None else Kind(given["awaits"]),
-                stopped=given["stopped"],
-                receipt=given["receipt"],
-                view=bytes.fromhex(given["view"]),
-            )
+            return cls(**{name: _read(kind, given[name]) for name, kind in get_type_hints(cls).items()})
         except RefusedError:
             raise
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise RefusedError(f"this party's memory is damaged: {type(error).__name__}") from None
+
+
+def _written(value: Any) -> Any:
+    """A field as JSON knows it."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: _written(one) for key, one in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [_written(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _read(kind: Any, content: Any) -> Any:
+    """A field of this type; raises where the content is of another."""
+    if kind is bytes:
+        return bytes.fromhex(content)
+    if kind is Secrets:
+        return Secrets(*_read(list[bytes], content))
+    if kind == Kind | None:
+        return None if content is None else Kind(content)
+    parts = get_args(kind)
+    if get_origin(kind) is dict:
+        return {_read(parts[0], json.loads(key)): _read(parts[1], one) for key, one in content.items()}
+    if get_origin(kind) in (list, frozenset):
+        return get_origin(kind)(_read(parts[0], one) for one in content)
+    if kind is not object and type(content) is not kind:
+        raise TypeError(f"not of type {kind}")
+    return content
 
 
 class Answered:

@@ -2,7 +2,7 @@
 
 A frame is a header (magic, version, kind, run, party, round), a body of a fixed layout, and a digest against damage on
 the way. Parsing is strict: every byte is accounted for, sizes are known beforehand, and whatever does not match is
-refused. Frames do not authenticate their sender: that is the transport's part (TLS with known parties).
+refused. Frames do not authenticate their sender: what has to be believed is signed or sealed inside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from dpspectral.protocols.common.encoding import RefusedError
-from dpspectral.protocols.common.keys import KEY_BYTES, digest
+from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.secure_sum.setup import VERSION
 
 _MAGIC = b"dpss"
@@ -22,16 +22,20 @@ OVERHEAD = _HEADER.size + _DIGEST_BYTES
 
 
 class Kind(IntEnum):
-    KEYS = 1  # party → server: its public keys
-    ROSTER = 2  # server → party: its neighbours' public keys, and the committee's
-    SHARES = 3  # party → server: sealed shares for its neighbours
-    DELIVERY = 4  # server → party: who takes part, and the shares for it
-    ASK = 5  # server → party: a public question, and who is still there
-    MASKED = 6  # party → server: its masked answer
-    SURVIVORS = 7  # server → party: whose answers arrived
-    CONFIRM = 8  # party → server: from the committee, a signature of what it was told
-    CONFIRMED = 9  # server → party: the committee's signatures
-    UNMASK = 10  # party → server: one share of each neighbour
+    BEGIN = 1  # server → party: the terms of a run
+    KEYS = 2  # party → server: its greeting, signed: public keys, and the digest of a nonce
+    GREETED = 3  # server → party: of all greetings what everybody must know
+    NONCE = 4  # party → server: its nonce
+    ROSTER = 5  # server → party: all nonces, and its neighbours' greetings
+    SHARES = 6  # party → server: sealed shares for its neighbours
+    DELIVERY = 7  # server → party: who takes part, and the shares for it
+    READY = 8  # party → server: they have arrived
+    ASK = 9  # server → party: a public question, and who is still there
+    MASKED = 10  # party → server: its masked answer
+    SURVIVORS = 11  # server → party: whose answers arrived
+    CONFIRM = 12  # party → server: from the committee, a signature of what it was told
+    CONFIRMED = 13  # server → party: the committee's signatures
+    UNMASK = 14  # party → server: one share of each neighbour
 
 
 class Frame(NamedTuple):
@@ -54,6 +58,14 @@ class Frame(NamedTuple):
             raise RefusedError(f"a message of round {self.round} in round {round_}")
 
 
+def run_of(content: bytes) -> bytes:
+    """Which run a message claims to belong to."""
+    if not isinstance(content, bytes) or len(content) < OVERHEAD:
+        raise RefusedError("not a message: too short")
+    run: bytes = _HEADER.unpack_from(content)[3]
+    return run
+
+
 def decode(content: bytes, run: bytes, body_size: int | None = None) -> Frame:
     """The frame, if it is whole, of this run (and of this size)."""
     if not isinstance(content, bytes) or len(content) < OVERHEAD:
@@ -71,27 +83,3 @@ def decode(content: bytes, run: bytes, body_size: int | None = None) -> Frame:
     if its_run != run:
         raise RefusedError("a message of another run")
     return Frame(kind, its_run, party, round_, view[_HEADER.size : -_DIGEST_BYTES])
-
-
-class PublicKeys(NamedTuple):
-    """The body of KEYS: what a party makes public before the first round."""
-
-    envelope: bytes  # shares for it are sealed with this key
-    signer: bytes
-    mask_keys: list[bytes]  # by round,
-    commitments: list[bytes]  # and digests of the self-masks
-
-    @staticmethod
-    def size(rounds: int) -> int:
-        return KEY_BYTES * (2 + 2 * rounds)
-
-    def encode(self) -> bytes:
-        body = self.envelope + self.signer
-        for mask_key, commitment in zip(self.mask_keys, self.commitments, strict=True):
-            body += mask_key + commitment
-        return body
-
-    @classmethod
-    def decode(cls, body: memoryview | bytes) -> PublicKeys:
-        envelope, signer, *rest = (bytes(body[at : at + KEY_BYTES]) for at in range(0, len(body), KEY_BYTES))
-        return cls(envelope, signer, rest[::2], rest[1::2])

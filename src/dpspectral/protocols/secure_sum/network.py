@@ -12,15 +12,17 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dpspectral.linalg.operators import Progress, silent
+from dpspectral.protocols.common import keys
 from dpspectral.protocols.common.encoding import AbortedError, RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum.client import Client
-from dpspectral.protocols.secure_sum.server import Server, Sum, Wave
-from dpspectral.protocols.secure_sum.setup import RUN_BYTES, SEED_BYTES, Setup
+from dpspectral.protocols.secure_sum.messages import Frame, Kind
+from dpspectral.protocols.secure_sum.server import IncompleteError, Server, Sum, Wave
+from dpspectral.protocols.secure_sum.setup import RUN_BYTES, Setup
 
 Result = TypeVar("Result")
 MASKED = 0.8  # of a round is over when all masked answers have come
@@ -54,11 +56,21 @@ class Traffic:
 class Network(ABC):
     """A server and the way to its parties: setup at once, then a round per question."""
 
-    def __init__(self, parties: int, *, collusion: int, drop_tolerance: int, rounds: int) -> None:
-        self.traffic = Traffic(parties=[Side() for _ in range(parties)])
-        self.setup = Setup(os.urandom(RUN_BYTES), parties, collusion, drop_tolerance, rounds, os.urandom(SEED_BYTES))
+    def __init__(
+        self,
+        members: Sequence[bytes],
+        *,
+        collusion: int,
+        drop_tolerance: int,
+        rounds: int,
+        catalogue: bytes = bytes(32),
+        plan: bytes = b"",
+    ) -> None:
+        self.traffic = Traffic(parties=[Side() for _ in members])
+        numbers = (len(members), collusion, drop_tolerance, rounds)
+        self.setup = Setup(*numbers, os.urandom(RUN_BYTES), tuple(members), catalogue, plan)
         self.server = Server(self.setup)
-        self.reasons: dict[int, str] = {}  # why a party did not answer
+        self.reasons: dict[int | str, str] = {}  # why a party, or what is in its place, did not answer
         self._ready = False
 
     @abstractmethod
@@ -70,17 +82,27 @@ class Network(ABC):
         """A round ended before its survivors were told to anyone. An engine that the parties can trust tells them."""
 
     def start(self) -> None:
-        """Keys and shares; once, before the first question."""
-        if self._ready:
-            return
-        everybody = Wave(tuple(range(self.setup.parties)), lambda _: b"")
-        self._run("keys", everybody)
-        for stage in ("shares", "delivery"):
+        """Keys and shares; once, before the first question. Who greets and reveals no nonce is left behind."""
+        while not self._ready:
+            try:
+                self._set_up()
+                self._ready = True
+            except IncompleteError as error:
+                self.setup = replace(self.setup, run=os.urandom(RUN_BYTES))
+                self.server = Server(self.setup, error.present)
+
+    def _set_up(self) -> None:
+        setup = self.setup
+        begin = Wave(
+            tuple(sorted(self.server.present)),
+            lambda party: Frame(Kind.BEGIN, setup.run, party, 0, setup.terms).encode(),
+        )
+        self._run("keys", begin)
+        for stage in ("nonce", "shares", "delivery"):
             wave = self._timed(self.server.advance)
             assert wave is not None
             self._run(stage, wave)
         self._timed(self.server.advance)
-        self._ready = True
 
     def sum(
         self,
@@ -112,9 +134,13 @@ class Network(ABC):
         start = time.thread_time()
         try:
             return work(*given)
+        except IncompleteError:
+            raise
         except AbortedError as error:
-            reasons = [f"party {party}: {why}" for party, why in list(self.reasons.items())[:3]]
-            raise AbortedError("; ".join([str(error), *reasons])) from None
+            reasons = [str(error)]
+            for who, why in list(self.reasons.items())[:3]:
+                reasons.append(f"party {who}: {why}" if isinstance(who, int) else f"{who}: {why}")
+            raise AbortedError("; ".join(reasons)) from None
         finally:
             self.traffic.server.seconds += time.thread_time() - start
 
@@ -155,11 +181,13 @@ class LocalNetwork(Network):
         rounds: int = 8,
         tamper: Callable[[str, int, bool, bytes], bytes | None] | None = None,
     ) -> None:
-        super().__init__(len(holders), collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds)
+        self._identities = [keys.new_secret() for _ in holders]  # for this run alone
+        members = list(map(keys.signing_key, self._identities))
+        super().__init__(members, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds)
         self._tamper = tamper
         self.clients: list[Client] = []
         for party, holder in enumerate(holders):
-            self.clients.append(Client(self.setup, party, holder))
+            self.clients.append(Client(self.setup, party, holder, self._identities[party]))
 
     def given_up(self, number: int) -> None:
         for client in self.clients:
@@ -182,6 +210,8 @@ class LocalNetwork(Network):
 
     def _answer(self, stage: str, party: int, message: bytes) -> bytes | None:
         client = self.clients[party]
+        if stage == "keys" and client.setup is not self.setup:  # the run begins again
+            client = self.clients[party] = Client(self.setup, party, client.holder, self._identities[party])
         try:
             return client.hello() if stage == "keys" else client.receive(message)
         except Exception as error:  # whatever goes wrong in a party: it does not answer, and says why

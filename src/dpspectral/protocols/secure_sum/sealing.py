@@ -9,15 +9,15 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpspectral.protocols.common import keys
-from dpspectral.protocols.secure_sum.setup import Setup
+from dpspectral.protocols.secure_sum.roster import Run
 from dpspectral.protocols.secure_sum.shamir import SHARE_BYTES
 
 SEAL_BYTES = 28  # what sealing adds: nonce and tag
 
 
-def bundle_bytes(setup: Setup) -> int:
+def bundle_bytes(rounds: int) -> int:
     """The size of a sealed bundle: shares of both secrets of every round."""
-    return 2 * setup.rounds * SHARE_BYTES + SEAL_BYTES
+    return 2 * rounds * SHARE_BYTES + SEAL_BYTES
 
 
 def seal_keys(agreed: bytes, party: int, other: int) -> tuple[bytes, bytes]:
@@ -26,14 +26,14 @@ def seal_keys(agreed: bytes, party: int, other: int) -> tuple[bytes, bytes]:
     return outgoing, keys.derived(agreed, b"shares" + struct.pack(">II", other, party))
 
 
-def seal(key: bytes, content: bytes, setup: Setup, sender: int, receiver: int) -> bytes:
+def seal(key: bytes, content: bytes, run: Run, sender: int, receiver: int) -> bytes:
     nonce = os.urandom(12)
-    return nonce + AESGCM(key).encrypt(nonce, content, setup.fingerprint + struct.pack(">II", sender, receiver))
+    return nonce + AESGCM(key).encrypt(nonce, content, run.name + struct.pack(">II", sender, receiver))
 
 
-def unseal(key: bytes, sealed: bytes, setup: Setup, sender: int, receiver: int) -> bytes:
+def unseal(key: bytes, sealed: bytes, run: Run, sender: int, receiver: int) -> bytes:
     try:
-        context = setup.fingerprint + struct.pack(">II", sender, receiver)
+        context = run.name + struct.pack(">II", sender, receiver)
         return AESGCM(key).decrypt(sealed[:12], sealed[12:], context)
     except InvalidTag:
         raise ValueError("a sealed message was damaged, or is not for this place") from None

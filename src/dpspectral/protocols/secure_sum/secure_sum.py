@@ -59,7 +59,6 @@ class SecureSum(Parties):
     ((200, 8), True, 2.0)
     """
 
-    setup: Setup  # the public facts of the protocol
     limited = True
 
     def __init__(
@@ -77,7 +76,7 @@ class SecureSum(Parties):
         self._begin(parties, max_users)
         self._journal: Journal | None = None
         self.network = network(parties, collusion=collusion, drop_tolerance=drop_tolerance, rounds=rounds + retries)
-        self.setup, self.noise_shares = self.network.setup, self.network.setup.noise_shares
+        self.noise_shares = self.network.setup.noise_shares
 
     @classmethod
     def over(
@@ -90,7 +89,7 @@ class SecureSum(Parties):
         source = cls.__new__(cls)
         source._begin(Holdings(unit, n, None, True), max_users)
         source.network, source._retries, source._journal = network, retries, journal
-        source.setup, source.noise_shares = network.setup, network.setup.noise_shares
+        source.noise_shares = network.setup.noise_shares
         return source
 
     @classmethod
@@ -100,6 +99,11 @@ class SecureSum(Parties):
 
     def __repr__(self) -> str:
         return f"SecureSum({self.setup.parties} parties, {self.n} columns, {self.unit!r})"
+
+    @property
+    def setup(self) -> Setup:  # type: ignore[override]
+        """The public facts of the protocol. (Another one where the setup had to begin again.)"""
+        return self.network.setup
 
     @property
     def holders(self) -> dict[str, Any]:  # type: ignore[override]

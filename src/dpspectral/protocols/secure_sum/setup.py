@@ -1,72 +1,40 @@
-"""What everybody knows before the first message: who shares secrets with whom, and how many shares open one.
+"""What everybody knows before the first message: how many parties there are, who they are, and what is tolerated.
 
-Parties stand on a ring in random order; each is joined to the k/2 next ones on either side (Bell et al. 2020). Of s
-parties, c may pool what they know with the server and d may drop out over the whole run. With σ = 40 and η = 20 bits:
-
-    (a) the honest surviving parties stay connected, except with probability 2^−41
-    (b) t₁: at most this many of a party's neighbours are corrupt, except with probability 2^−41/s
-    (c) t₂: at least this many of them survive, except with probability 2^−20/s
-    (d) (k + t₁)/2 < t ≤ t₂: a server that calls a party alive before some neighbours and dropped before others cannot
-        collect t shares of both of its secrets, and honest parties can always finish
-
-The smallest even k for which such a t exists is taken. Up to 16 parties, or where there is no such k, everybody is
-joined to everybody, and (b), (c) are certain: t₁ = c, t₂ = k − d.
-
-(a) speaks of random drop-outs. A server that picks whom to call dropped could aim at two gaps of the ring, if c + d ≥ k
-lets it fill them. Against that each party also counts its neighbours on either side:
-
-    (e) on each side more are present than can be corrupt among k/2, except with probability 2^−41/(2s)
-
-so that one of them is honest, no honest party is the last before a gap, and the honest stay connected whoever is
-called dropped. Parties that drop out by themselves leave as many with probability 1 − 2^−20/s; else k grows.
-
-All this is about one set of survivors. A server could tell one arc of the ring that some parties dropped and another
-arc that others did; each party would see enough survivors, and the sum would lack both. So a committee of m random
-parties signs what it was told, and no party helps to open a sum without T of its signatures under the same view:
-
-    (f) T > (m + t₁)/2, where more than t₁ of the m are corrupt with probability 2^−41 at most
-    (g) fewer than T of them survive with probability 2^−20 at most
-
-Two views would take 2T − t₁ > m honest signatures, and an honest party signs one. Up to 16 parties, all are in it.
+The server proposes these facts; a party takes part if they are what it was given (the members' identity keys, the list
+of items) and what it allows (the numbers). All that follows is bound to them.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import struct
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-
-from scipy.stats import hypergeom
+from functools import cached_property
 
 from dpspectral.core import checks
-from dpspectral.protocols.common.corruption import most_corrupt
-from dpspectral.protocols.common.keys import digest
+from dpspectral.protocols.common.encoding import RefusedError
+from dpspectral.protocols.common.keys import KEY_BYTES, digest
+from dpspectral.protocols.secure_sum.graph import Committee, Graph, choose_committee, choose_graph
 
-VERSION = 2  # of the messages; 1: masks did not depend on the question
-RUN_BYTES, SEED_BYTES = 16, 32
-_UNSAFE, _UNFINISHED = 2.0**-41, 2.0**-20  # probabilities that are accepted
-_FEW = 16
+VERSION = 3  # of the messages; 1: masks did not depend on the question; 2: parties did not know each other
+RUN_BYTES = 16
+_TERMS = struct.Struct(">IIII32s32s")
+_LONGEST_PLAN = 4096
+LONGEST_TERMS = _TERMS.size + _LONGEST_PLAN
+MOST_ROUNDS = 10_000
 
 
 @dataclass(frozen=True)
-class Setup:
-    """The public facts of a run. All that follows is bound to them."""
+class Tolerances:
+    """The numbers of a run, and what follows from them alone."""
 
-    run: bytes
     parties: int
-    collusion: int
-    drop_tolerance: int
+    collusion: int  # so many may pool what they know with the server,
+    drop_tolerance: int  # and so many drop out over the whole run
     rounds: int  # keys are made for this many sums, retries included
-    seed: bytes  # orders the ring
 
     def __post_init__(self) -> None:
-        if len(self.run) != RUN_BYTES or len(self.seed) != SEED_BYTES:
-            raise ValueError("run and seed must have 16 and 32 bytes")
-        checks.integer("rounds", self.rounds, low=1, high=10_000)
-        # What follows from these facts is worked out here, once, or refused.
-        _ = self.graph, self.fewest, self.noise_shares, self.share_variance, self.fingerprint
+        checks.integer("rounds", self.rounds, low=1, high=MOST_ROUNDS)
+        _ = self.graph, self.noise_shares, self.share_variance  # there are, or these numbers are refused
 
     @cached_property
     def graph(self) -> Graph:
@@ -75,11 +43,6 @@ class Setup:
     @cached_property
     def committee(self) -> Committee:
         return choose_committee(self.parties, self.collusion, self.drop_tolerance)
-
-    @cached_property
-    def members(self) -> frozenset[int]:
-        """Of the committee."""
-        return self.committee.members(self.seed)
 
     @cached_property
     def fewest(self) -> int:
@@ -96,144 +59,48 @@ class Setup:
         """Any `noise_shares` of them together have the release's σ²."""
         return 1 / self.noise_shares
 
+
+@dataclass(frozen=True)
+class Setup(Tolerances):
+    """The public facts of one run."""
+
+    run: bytes  # the server's name for it; nothing relies on its being new
+    members: tuple[bytes, ...]  # the parties' identity keys (public), which they were given beforehand
+    catalogue: bytes = bytes(32)  # digest of the public list of items
+    plan: bytes = b""  # what the server says it will ask for, for those who want to know before
+
+    def __post_init__(self) -> None:
+        if len(self.plan) > _LONGEST_PLAN:
+            raise ValueError(f"a plan has at most {_LONGEST_PLAN} bytes, got {len(self.plan)}")
+        if len(self.run) != RUN_BYTES or len(self.catalogue) != KEY_BYTES:
+            raise ValueError("run and catalogue must have 16 and 32 bytes")
+        if len(set(self.members)) != self.parties or any(len(key) != KEY_BYTES for key in self.members):
+            raise ValueError(f"members must be {self.parties} different keys of 32 bytes, got {len(self.members)}")
+        super().__post_init__()
+
     @cached_property
     def fingerprint(self) -> bytes:
-        numbers = struct.pack(">IIII", self.parties, self.collusion, self.drop_tolerance, self.rounds)
-        return digest(bytes([VERSION]) + self.run + numbers + self.seed)
+        """Of everything here, and of what was worked out from it: parties that differ in any of it do not meet."""
+        graph, committee = self.graph, self.committee
+        derived = (graph.neighbours, graph.threshold, graph.side, committee.size, committee.threshold, self.fewest)
+        return digest(bytes([VERSION]) + self.run + struct.pack(">6I", *derived) + self.terms)
 
-    def shortage(self, party: int, present: frozenset[int]) -> str:
-        """Why a party must not go on with these, or nothing: for the noise enough parties must be left, and enough of
-        its neighbours, on both sides of the ring, that some are honest."""
-        if len(present) < self.fewest:
-            return f"only {len(present)} parties are left, {self.fewest} are needed"
-        return "" if self.graph.enough(self.seed, party, present) else "too few of its neighbours are left"
+    @cached_property
+    def terms(self) -> bytes:
+        """What the server's first message says: the numbers, digests of the members and of the items, the plan."""
+        numbers = (self.parties, self.collusion, self.drop_tolerance, self.rounds)
+        return _TERMS.pack(*numbers, digest(b"".join(self.members)), self.catalogue) + self.plan
 
-
-@dataclass(frozen=True)
-class Graph:
-    """k neighbours for each of s parties, of whose shares t open a secret; `side` of them at least on either side."""
-
-    parties: int
-    neighbours: int
-    threshold: int
-    side: int = 0
-
-    @property
-    def complete(self) -> bool:
-        return self.neighbours == self.parties - 1
-
-    def around(self, seed: bytes, party: int) -> tuple[int, ...]:
-        """A party's neighbours on the ring that the seed orders, in increasing order."""
-        if self.complete:
-            return tuple(other for other in range(self.parties) if other != party)
-        return tuple(sorted(itertools.chain(*self._sides(seed, party))))
-
-    def _sides(self, seed: bytes, party: int) -> tuple[list[int], list[int]]:
-        ring, place = _ring(self.parties, seed)
-        steps = range(1, self.neighbours // 2 + 1)
-        here = place[party]
-        after = [ring[(here + step) % self.parties] for step in steps]
-        return [ring[here - step] for step in steps], after
-
-    def enough(self, seed: bytes, party: int, present: frozenset[int]) -> bool:
-        """Whether those present include as many of the party's neighbours as it needs to go on."""
-        if self.complete:
-            return len(present) - (party in present) >= self.threshold
-        counts = [len(present.intersection(side)) for side in self._sides(seed, party)]
-        return sum(counts) >= self.threshold and min(counts) >= self.side
-
-
-@lru_cache(maxsize=16)
-def _ring(parties: int, seed: bytes) -> tuple[list[int], list[int]]:
-    """The parties in their order, and each party's place."""
-    ring = sorted(range(parties), key=lambda party: digest(seed + party.to_bytes(4, "big")))
-    place = [0] * parties
-    for number, party in enumerate(ring):
-        place[party] = number
-    return ring, place
-
-
-@dataclass(frozen=True)
-class Committee:
-    """m of s parties, T of whose signatures make a view the only one."""
-
-    parties: int
-    size: int
-    threshold: int
-
-    def members(self, seed: bytes) -> frozenset[int]:
-        return _members(self.parties, self.size, seed)
-
-
-@lru_cache(maxsize=16)
-def _members(parties: int, size: int, seed: bytes) -> frozenset[int]:
-    order = sorted(range(parties), key=lambda party: digest(b"committee" + seed + party.to_bytes(4, "big")))
-    return frozenset(order[:size])
-
-
-@lru_cache(maxsize=64)
-def choose_committee(parties: int, collusion: int, drop_tolerance: int) -> Committee:
-    """The smallest committee for s parties, of which c may collude and d may drop out."""
-    s, c, d = parties, collusion, drop_tolerance
-    for m in range(3, s) if s > _FEW else ():
-        needed = (m + most_corrupt(s, c, m, _UNSAFE)) // 2 + 1
-        if _surely_left(s, d, m, needed, _UNFINISHED):
-            return Committee(s, m, needed)
-    return Committee(s, s, (s + c) // 2 + 1)  # no more than s − d: `choose_graph` asks for more
-
-
-@lru_cache(maxsize=64)
-def choose_graph(parties: int, collusion: int, drop_tolerance: int) -> Graph:
-    """The cheapest graph for s parties, of which c ≥ 1 may collude and d may drop out; raises where there is none."""
-    s = checks.integer("parties", parties, low=3, high=10**6)
-    c = checks.integer("collusion", collusion, low=1)
-    d = checks.integer("drop_tolerance", drop_tolerance, low=0)
-    if s - c - d < 2:
-        raise ValueError(
-            f"collusion={c} and drop_tolerance={d} leave {s - c - d} of {s} parties honest and present; the sum of "
-            "fewer than two is no secret: have more parties or tolerate less"
-        )
-    for k in range(2, s - 1, 2) if s > _FEW else ():
-        if (t := _threshold(s, c, d, k)) is not None and (side := _side(s, c, d, k)) is not None:
-            return Graph(s, k, t, side)
-    k = s - 1
-    t = (k + c) // 2 + 1
-    if t > k - d:
-        most = max((k - c - 1) // 2, 0)
-        raise ValueError(
-            f"{s} parties of which {c} may collude can tolerate at most {most} dropping out, got drop_tolerance={d}: "
-            "below that a lying server could open a single party's data"
-        )
-    return Graph(s, k, t)
-
-
-def _threshold(s: int, c: int, d: int, k: int) -> int | None:
-    """The threshold for k neighbours on the ring, or None."""
-    if _disconnected(s, c + d, k) > _UNSAFE:
-        return None
-    t = (k + most_corrupt(s, c, k, _UNSAFE / s)) // 2 + 1
-    return t if _surely_left(s, d, k, t, _UNFINISHED / s) else None
-
-
-def _surely_left(s: int, d: int, drawn: int, needed: int, rare: float) -> bool:
-    """Whether, d of s parties gone, fewer than `needed` of `drawn` are left with probability `rare` at most."""
-    return needed <= drawn and float(hypergeom.cdf(needed - 1, s, s - d, drawn)) <= rare
-
-
-def _disconnected(s: int, missing: int, k: int) -> float:
-    """A bound on the probability that the ring without `missing` random parties falls apart.
-
-    It takes two gaps of k/2 neighbouring parties each: one of s(s − 1)/2 pairs of places, all k parties missing.
-    """
-    if missing < k:
-        return 0.0
-    logarithm = math.lgamma(missing + 1) - math.lgamma(missing - k + 1) - math.lgamma(s + 1) + math.lgamma(s - k + 1)
-    return math.exp(min(logarithm + math.log(s * (s - 1) / 2), 0.0))
-
-
-def _side(s: int, c: int, d: int, k: int) -> int | None:
-    """How many neighbours on one side are surely not all corrupt; 0 where gaps cannot be filled anyway."""
-    if c + d < k:
-        return 0
-    side = most_corrupt(s, c, k // 2, _UNSAFE / (2 * s)) + 1
-    return side if _surely_left(s, d, k // 2, side, _UNFINISHED / s) else None
+    @classmethod
+    def of_terms(cls, run: bytes, terms: bytes | memoryview, members: tuple[bytes, ...]) -> Setup:
+        """The run that a server proposes to a party which knows the members."""
+        if len(terms) < _TERMS.size:
+            raise RefusedError("not the terms of a run")
+        parties, collusion, drop_tolerance, rounds, whose, catalogue = _TERMS.unpack_from(terms)
+        if whose != digest(b"".join(members)) or parties != len(members):
+            raise RefusedError("members: the server's list of members is not the one this party was given")
+        try:
+            plan = bytes(terms[_TERMS.size :])
+            return cls(parties, collusion, drop_tolerance, rounds, run, members, catalogue, plan)
+        except ValueError as error:
+            raise RefusedError(f"not the terms of a run: {error}") from None

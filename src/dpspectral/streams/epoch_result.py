@@ -1,0 +1,115 @@
+"""A result of what a stream has released up to an epoch: basis, spectrum, popularity. Nothing here costs anything."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.methods.above_noise import Spectrum
+from dpspectral.methods.call import Progress
+from dpspectral.methods.catalogue import Catalogue
+from dpspectral.methods.dense import Eigenpairs, catalogue_sizes, costs, enough_for
+from dpspectral.methods.result import Facts, Result
+from dpspectral.methods.stages import Stages
+from dpspectral.privacy.entries import standing
+from dpspectral.privacy.units import PatternUnit
+from dpspectral.release.item_matrix import FormedMatrix
+from dpspectral.streams import running_sum
+from dpspectral.streams.folder import StreamFolder
+
+Reals = NDArray[np.float64]
+
+
+def moved(one: Reals, other: Reals) -> float:
+    """How far a basis has turned, from 0 (the same space) to 1 (orthogonal); items that came later are new rows."""
+    rows = min(len(one), len(other))
+    common = float(np.sum((one[:rows].T @ other[:rows]) ** 2))
+    return math.sqrt(max(1 - common / one.shape[1], 0.0))
+
+
+def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress | None = None) -> Result:
+    """The result of the last finished epoch. The solver starts from the result before."""
+    epoch, settings = folder.epochs[-1], folder.settings
+    kept = np.array(folder.kept, dtype=np.int64)
+    rule = settings.rule(epoch.floor)
+    age, counter = epoch.number, settings.counter
+    popularity = running_sum.popularity(folder, epoch.number, epoch.items, rule.tally.scale)
+    popularity_std = epoch.popularity["sigma"] * counter.noise(age) * rule.tally.scale
+    chosen, noise_std, spectrum = np.arange(epoch.items), popularity_std, None
+    components, eigenvalues = np.zeros((epoch.items, settings.rank)), np.zeros(settings.rank)
+    if epoch.matrix is not None:
+        order = np.argsort(-popularity[kept], kind="stable")
+        place = np.empty(len(kept), dtype=np.int64)
+        place[order] = np.arange(len(kept))
+        summed, factor = running_sum.matrix(folder, epoch.number, place, rule.matrix.scale)
+        released = FormedMatrix(summed, 1.0, epoch.matrix["sigma"] * factor * rule.matrix.scale)
+        noise_std = released.noise_std
+        vectors, eigenvalues, chosen, spectrum = _solved(released, kept[order], settings.unit, before, settings.rank,
+                                                         progress)  # fmt: skip
+        components[chosen] = vectors
+    facts = Facts(
+        method="stream",
+        noise_std=noise_std,
+        budget=settings.budget,
+        own_budget=settings.ledger is None,
+        public=_declared(folder),
+        users_declared=settings.users,
+        items_from="list",
+        stream={
+            "epoch": epoch.number,
+            "epochs": counter.describe(),
+            "moved": None if before is None else moved(components, before.components),
+            "kept": len(kept),
+        },
+        reason=_reason(folder),
+    )
+    entries = folder.ledger.history
+    earlier = sum(entry.run != settings.id for entry in standing(entries))
+    unit = settings.unit.describe() if epoch.floor is None else settings.unit.with_floor(epoch.floor).describe()
+    if settings.max_items is not None:
+        unit = f"one whole user for all time; of each, the first {settings.max_items} items are used"
+    catalogue = Catalogue(np.maximum(popularity, 1.0), chosen, popularity_std, epoch.floor)
+    return Result(
+        components, eigenvalues, unit, folder.ledger.statement(settings.id, earlier), facts, catalogue, folder.ledger,
+        tuple(folder.items[: epoch.items]), spectrum,
+    )  # fmt: skip
+
+
+def _solved(
+    matrix: FormedMatrix, items: NDArray[np.int64], unit: PatternUnit, before: Result | None, rank: int,
+    progress: Progress | None,
+) -> tuple[Reals, Reals, NDArray[np.int64], Spectrum]:  # fmt: skip
+    """Leading eigenpairs on the number of most popular items that keeps most signal; `items` are those of the rows."""
+    rank = min(rank, matrix.n)
+    start = np.random.default_rng(0).standard_normal((matrix.n, rank))
+    if before is not None and before.components.any():
+        known = items < len(before.components)
+        start[known] = before.components[items[known], :rank]
+        start[~known] = 0
+    sizes = catalogue_sizes(matrix.n, rank)
+    stages = Stages(progress, costs(sizes, rank, True, True))
+    pairs = Eigenpairs(matrix, rank, items, stages, start.astype(np.float32))
+    vectors, eigenvalues, chosen = pairs.best(sizes, enough_for(unit))
+    return vectors, eigenvalues, chosen, pairs.spectrum(len(chosen))
+
+
+def _declared(folder: StreamFolder) -> tuple[str, ...]:
+    settings = folder.settings
+    public = ["the list of items (columns)", "the calendar of epochs"]
+    if settings.users is not None:
+        public.append("the number of users")
+    if settings.max_items is not None:
+        public.append(f"at most {settings.max_items} items of a user are used")
+    if settings.known_floor is not None and settings.known_floor > 1:
+        public.append(f"the degree floor {settings.known_floor}")
+    return tuple(public)
+
+
+def _reason(folder: StreamFolder) -> str:
+    epoch, settings = folder.epochs[-1], folder.settings
+    text = f"Epoch {epoch.number} of a stream: {settings.counter.describe()}, on one budget."
+    if epoch.matrix is None:
+        return f"{text} Too little was released so far to choose a floor: popularity only."
+    return f"{text} {len(folder.kept)} items are kept."

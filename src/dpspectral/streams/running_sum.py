@@ -1,0 +1,59 @@
+"""Sums of what a stream has released: popularity, and the matrix of the kept items (`linalg/smoothing.py`).
+
+Before an entry's clock started it has no y, and counts 0: files of earlier epochs are shorter, and their numbers are
+the beginning of the later ones'. They are read part by part: memory does not grow with the number of epochs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpspectral.core.threads import in_threads
+from dpspectral.linalg import growing_triangle
+from dpspectral.linalg.smoothing import smoothed
+from dpspectral.streams.folder import StreamFolder
+
+Reals = NDArray[np.float64]
+_ROWS = 1 << 21  # numbers that are added up at a time
+
+
+def popularity(folder: StreamFolder, epoch: int, n: int, scale: float) -> Reals:
+    """How often each of n items was chosen, in real units."""
+    sums, inverse = np.zeros(n), folder.settings.counter.inverse
+    for back in range(min(epoch, len(inverse))):
+        y = folder.read_array(epoch - back, "popularity.npy")
+        sums[: len(y)] += inverse[back] * y
+    return sums * scale
+
+
+def matrix(
+    folder: StreamFolder, epoch: int, place: NDArray[np.int64], scale: float
+) -> tuple[NDArray[np.float32], float]:
+    """The matrix of the kept items in real units, with kept item j at place[j]; and the largest factor of its noise."""
+    counter, m = folder.settings.counter, len(place)
+    answers = [
+        (done.number, done.matrix["step"] * scale, folder.read_array(done.number, "matrix.npy"))
+        for done in folder.epochs[max(0, epoch - counter.reach) : epoch]
+        if done.matrix is not None
+    ]
+    result, height = np.zeros((m, m), dtype=np.float32), max(1, _ROWS // max(m, 1))
+    started = np.array(folder.started[:m])
+    blocks, factor = [], 0.0
+    for since in np.unique(started).tolist():  # the rows of items that were kept in the same epoch: one clock
+        first, last = np.searchsorted(started, [since, since + 1])
+        g = smoothed(counter, epoch - since + 1, counter.weight(since))
+        factor = max(factor, float(np.linalg.norm(g)))
+        parts = [(g[epoch - number] * step, y) for number, step, y in answers if 0 <= epoch - number < len(g)]
+        blocks += [(row, min(row + height, last), parts) for row in range(first, last, height)]
+
+    def add(block: tuple[int, int, list[tuple[float, NDArray[np.integer]]]]) -> None:
+        first, last, parts = block
+        start, stop = growing_triangle.size(first), growing_triangle.size(last)
+        sums = np.zeros(stop - start, dtype=np.float32)
+        for weight, y in parts:
+            sums += np.float32(weight) * y[start:stop]
+        growing_triangle.spread(sums, first, place, result)
+
+    in_threads(add, blocks)
+    return result, factor
