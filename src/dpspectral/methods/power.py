@@ -140,7 +140,7 @@ def power_method(
         Iterations, columns, start.
     catalogue : "auto", PrivateCatalogue or None
         Choose popular items first with a share of the budget; None keeps all of them. "auto" keeps them where the
-        floor is given and there are as many columns as items. Rows of the components outside are zero.
+        floor is given and there are at most four items per component. Rows of the components outside are zero.
     ledger : Ledger, optional
         A total that several calls share. Without one, this call is its own budget.
     users : int, optional
@@ -170,22 +170,12 @@ def power_method(
         data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
         random_state=random_state, noise=noise, threads=threads, progress=progress,
     )  # fmt: skip
-    if call.automatic and not all_columns(call, options):
+    if call.automatic:
         call = call.with_automatic_catalogue()
     check_columns_fit(call, options)
     with call.reserve() as run:
         basis = power_basis(call, run, options)
     return call.result(run, basis)
-
-
-def all_columns(call: Call, options: PowerOptions) -> bool:
-    """Whether one product holds all there is, so that there is nothing to gain from choosing among the items.
-
-    (An open floor needs a catalogue in any case.)
-    """
-    unit, n = call.source.unit, call.source.n
-    open_floor = isinstance(unit, PatternUnit) and unit.floor is None
-    return not open_floor and options.shape(unit, n, call.rank)[0] == n
 
 
 def check_options(name: str, options: Any) -> None:
