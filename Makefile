@@ -25,7 +25,7 @@ CHECK := core linalg release models audit methods/test_power.py methods/test_den
   privacy/test_runs.py privacy/test_units_adversary.py privacy/test_ledger_file.py methods/test_catalogue.py \
   data/test_same_bits.py data/test_identity.py data/test_datasets.py protocols/test_secure_sum.py \
   protocols/test_simulated.py protocols/test_masks.py protocols/test_ring.py protocols/test_shamir.py \
-  protocols/test_refusals.py protocols/test_one_question.py deploy/test_flower_policy.py studies/test_bounds.py \
+  protocols/test_refusals.py protocols/test_one_question.py deploy/test_policy.py streams/test_private_stream.py studies/test_bounds.py \
   studies/test_metrics.py studies/test_baselines.py studies/test_claims.py reports/test_pages.py cli/test_cli_map.py
 check: $(VENV)/.installed-test lint  # while working; `make test` before a commit
 	$(PYTEST) -m "not slow and not statistical" -k "not hostile and not each_warning" $(addprefix tests/,$(CHECK))
