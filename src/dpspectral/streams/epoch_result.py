@@ -17,6 +17,7 @@ from dpspectral.privacy.entries import standing
 from dpspectral.privacy.units import PatternUnit
 from dpspectral.release.item_matrix import FormedMatrix
 from dpspectral.streams import running_sum
+from dpspectral.streams.epoch_queries import matrix as matrix_of
 from dpspectral.streams.folder import StreamFolder
 
 Reals = NDArray[np.float64]
@@ -33,18 +34,20 @@ def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress
     """The result of the last finished epoch. The solver starts from the result before."""
     epoch, settings = folder.epochs[-1], folder.settings
     kept = np.array(folder.kept, dtype=np.int64)
-    rule = settings.rule(epoch.floor)
-    age, counter = epoch.number, settings.counter
-    popularity = running_sum.popularity(folder, epoch.number, epoch.items, rule.tally.scale)
-    popularity_std = epoch.popularity["sigma"] * counter.noise(age) * rule.tally.scale
+    counter = settings.counter
+    popularity, factor = running_sum.popularity(folder, epoch.number, epoch.items, folder.lost("popularity"))
+    popularity_std = max(done.popularity["sigma"] for done in folder.epochs) * factor
     chosen, noise_std, spectrum = np.arange(epoch.items), popularity_std, None
     components, eigenvalues = np.zeros((epoch.items, settings.rank)), np.zeros(settings.rank)
     if epoch.matrix is not None:
         order = np.argsort(-popularity[kept], kind="stable")
         place = np.empty(len(kept), dtype=np.int64)
         place[order] = np.arange(len(kept))
-        summed, factor = running_sum.matrix(folder, epoch.number, place, rule.matrix.scale)
-        released = FormedMatrix(summed, 1.0, epoch.matrix["sigma"] * factor * rule.matrix.scale)
+        assert epoch.floor is not None
+        query = matrix_of(settings, epoch.number, epoch.items, epoch.floor, folder.kept, folder.started).query
+        summed, factor = running_sum.matrix(folder, epoch.number, place, query.scale)
+        largest = max(done.matrix["sigma"] for done in folder.epochs if done.matrix is not None)
+        released = FormedMatrix(summed, 1.0, largest * factor)
         noise_std = released.noise_std
         vectors, eigenvalues, chosen, spectrum = _solved(released, kept[order], settings.unit, before, settings.rank,
                                                          progress)  # fmt: skip
@@ -57,6 +60,7 @@ def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress
         public=_declared(folder),
         users_declared=settings.users,
         items_from="list",
+        parties=None if settings.shares == 1 else {"protocol": "secure sum"},
         stream={
             "epoch": epoch.number,
             "epochs": counter.describe(),
