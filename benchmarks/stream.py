@@ -101,8 +101,8 @@ def main() -> None:
                 chosen.json.write_text(json.dumps(about))
     rows = [row for row in rows if row[0] > EPOCHS // 2]
     means = np.mean([row[1:3] for row in rows], axis=0)
-    print(f"mean error over {len(rows)} of the last {EPOCHS // 2} epochs: stream {means[0]:.3f}, refits {means[1]:.3f}, "
-          f"ratio {means[0] / means[1]:.3f}")  # fmt: skip
+    print(f"mean error over {len(rows)} of the last {EPOCHS // 2} epochs: stream {means[0]:.3f}, "
+          f"refits {means[1]:.3f}, ratio {means[0] / means[1]:.3f}")  # fmt: skip
     if chosen.recall:
         found = np.mean([row[3:] for row in rows if len(row) > 3], axis=0)
         print("mean Recall@20 of the next epoch: stream, refits, popularity, no privacy:",

@@ -32,6 +32,7 @@ class Given(NamedTuple):
 
     numbers: NDArray[Any] | None
     sigma: float
+    parties: dict[str, Any] | None = None  # public facts about who took part, where it was not one holder
 
 
 class Answering(Protocol):
@@ -83,19 +84,17 @@ def release_epoch(folder: StreamFolder, table: Table | None, added: list[str], a
 def _answered(folder: StreamFolder, number: int, kind: str, asked: Asked, answering: Answering) -> dict[str, Any]:
     """What the manifest says about an answer, which is asked for unless it is there.
 
-    The noise is written down first where it is not the one that was asked for (parties that dropped out).
+    Of parties, who took part and the noise that is in their sum are written down first.
     """
-    file, beside = f"{kind}.npy", f"{kind}.sigma"
+    file, beside = f"{kind}.npy", f"{kind}.parties.json"
     if not folder.file(number, file).exists():
-        numbers, sigma = answering(asked)
-        if sigma != asked.sigma:
-            folder.write_text(number, beside, json.dumps(sigma))
-        folder.write_array(number, file, np.empty(0, dtype=np.int16) if numbers is None else numbers)
-    actual = folder.file(number, beside)
-    about = {
-        "sigma": json.loads(actual.read_text()) if actual.exists() else asked.sigma,
-        "digest": folder.digest(number, file),
-    }
+        given = answering(asked)
+        if given.parties is not None:
+            folder.write_text(number, beside, json.dumps({"sigma": given.sigma, "parties": given.parties}))
+        folder.write_array(number, file, np.empty(0, dtype=np.int16) if given.numbers is None else given.numbers)
+    about: dict[str, Any] = {"sigma": asked.sigma, "digest": folder.digest(number, file)}
+    if (told := folder.file(number, beside)).exists():
+        about |= json.loads(told.read_text())
     lost = not folder.read_array(number, file).size and asked.query.shape != (0,)
     return {**about, "lost": True} if lost else about
 
@@ -103,12 +102,12 @@ def _answered(folder: StreamFolder, number: int, kind: str, asked: Asked, answer
 def _choice(folder: StreamFolder, number: int, about: dict[str, Any]) -> dict[str, Any]:
     """The floor, and the items that are kept from now on."""
     if not folder.file(number, "choice.json").exists():
-        settings = folder.settings
-        lost = [*folder.lost("popularity"), *([number] if "lost" in about else [])]
-        popularity, factor = running_sum.popularity(folder, number, len(folder.items), lost)
-        deviation = about["sigma"] * factor
-        floor = folder.floor or chosen_floor(settings, popularity, deviation, number)
-        more = [] if floor is None else added_items(settings, popularity, folder.kept)
+        settings, floor, more = folder.settings, folder.floor, list[int]()
+        if "lost" not in about:
+            items, lost = len(folder.items), folder.lost("popularity")
+            popularity, factor = running_sum.popularity(folder, number, items, lost)
+            floor = floor or chosen_floor(settings, popularity, about["sigma"] * factor, number)
+            more = [] if floor is None else added_items(settings, popularity, folder.kept)
         folder.write_text(number, "choice.json", json.dumps({"floor": floor, "kept": more}))
     choice: dict[str, Any] = json.loads(folder.file(number, "choice.json").read_text())
     return choice

@@ -39,15 +39,15 @@ def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress
     popularity_std = max(done.popularity["sigma"] for done in folder.epochs) * factor
     chosen, noise_std, spectrum = np.arange(epoch.items), popularity_std, None
     components, eigenvalues = np.zeros((epoch.items, settings.rank)), np.zeros(settings.rank)
-    if epoch.matrix is not None:
+    matrices = [done.matrix for done in folder.epochs if done.matrix is not None and "lost" not in done.matrix]
+    if matrices and len(kept):
         order = np.argsort(-popularity[kept], kind="stable")
         place = np.empty(len(kept), dtype=np.int64)
         place[order] = np.arange(len(kept))
         assert epoch.floor is not None
         query = matrix_of(settings, epoch.number, epoch.items, epoch.floor, folder.kept, folder.started).query
         summed, factor = running_sum.matrix(folder, epoch.number, place, query.scale)
-        largest = max(done.matrix["sigma"] for done in folder.epochs if done.matrix is not None)
-        released = FormedMatrix(summed, 1.0, largest * factor)
+        released = FormedMatrix(summed, 1.0, max(matrix["sigma"] for matrix in matrices) * factor)
         noise_std = released.noise_std
         vectors, eigenvalues, chosen, spectrum = _solved(released, kept[order], settings.unit, before, settings.rank,
                                                          progress)  # fmt: skip
@@ -60,7 +60,7 @@ def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress
         public=_declared(folder),
         users_declared=settings.users,
         items_from="list",
-        parties=None if settings.shares == 1 else {"protocol": "secure sum"},
+        parties=epoch.popularity.get("parties"),
         stream={
             "epoch": epoch.number,
             "epochs": counter.describe(),
