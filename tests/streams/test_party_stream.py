@@ -343,3 +343,15 @@ def test_the_noise_of_all_shares(tmp_path):
     for part, factor in ((diagonal, 1.0), (~diagonal, 0.5)):
         variance = factor * epoch.matrix["sigma"] ** 2 + epoch.matrix["step"] ** 2 / 12
         assert np.mean(numbers[part] ** 2) == pytest.approx(variance, rel=6 * np.sqrt(2 / part.sum()))
+
+
+def test_events_wait_for_their_epoch(tmp_path):
+    """Parties may be ahead: a skipped epoch's sum has nothing of what came later."""
+    stream = create(tmp_path / "s", noise=NotPrivate(0))
+    parties = [join(stream, tmp_path / f"p{k}", noise=NotPrivate(k, 0.0)) for k in range(3)]
+    for number, item in enumerate(("item 1", "item 2"), 1):
+        parties[0].take_in(pd.DataFrame({"user": [1], "item": [item]}), epoch=number)
+    parties[1].take_in(pd.DataFrame({"user": [1], "item": ["item 3"]}), epoch=2)
+    stream.update(parties, epoch=2)
+    folder = StreamFolder(tmp_path / "s")
+    assert [np.flatnonzero(folder.read_array(t, "popularity.npy")).tolist() for t in (1, 2)] == [[1], [1, 2, 3]]

@@ -14,13 +14,16 @@ from dpspectral.methods.dense import Eigenpairs, catalogue_sizes, costs, enough_
 from dpspectral.methods.result import Facts, Result
 from dpspectral.methods.stages import Stages
 from dpspectral.privacy.entries import standing
-from dpspectral.privacy.units import PatternUnit
 from dpspectral.release.item_matrix import FormedMatrix
 from dpspectral.streams import running_sum
 from dpspectral.streams.epoch_queries import matrix as matrix_of
 from dpspectral.streams.folder import StreamFolder
 
 Reals = NDArray[np.float64]
+# Which part of the best score suffices for a larger catalogue, for whole users: their pairs have equal weights, and the
+# score is mostly that of the popularity direction. Measured on MovieLens-1M, ε = 20, week 52, as errors: .704 for the
+# .98 of one release, .693 for this, the best at any size .693; with 200 items a user .682, .683 and .680.
+_USERS_ENOUGH = 0.93
 
 
 def moved(one: Reals, other: Reals) -> float:
@@ -49,7 +52,8 @@ def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress
         summed, factor = running_sum.matrix(folder, epoch.number, place, query.scale)
         released = FormedMatrix(summed, 1.0, max(matrix["sigma"] for matrix in matrices) * factor)
         noise_std = released.noise_std
-        vectors, eigenvalues, chosen, spectrum = _solved(released, kept[order], settings.unit, before, settings.rank,
+        enough = enough_for(settings.unit) if settings.max_items is None else _USERS_ENOUGH
+        vectors, eigenvalues, chosen, spectrum = _solved(released, kept[order], enough, before, settings.rank,
                                                          progress)  # fmt: skip
         components[chosen] = vectors
     facts = Facts(
@@ -64,6 +68,8 @@ def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress
         stream={
             "epoch": epoch.number,
             "epochs": counter.describe(),
+            "half_life": counter.half_life,
+            "horizon": counter.horizon,
             "moved": None if before is None else moved(components, before.components),
             "kept": len(kept),
         },
@@ -82,7 +88,7 @@ def epoch_result(folder: StreamFolder, before: Result | None, progress: Progress
 
 
 def _solved(
-    matrix: FormedMatrix, items: NDArray[np.int64], unit: PatternUnit, before: Result | None, rank: int,
+    matrix: FormedMatrix, items: NDArray[np.int64], enough: float, before: Result | None, rank: int,
     progress: Progress | None,
 ) -> tuple[Reals, Reals, NDArray[np.int64], Spectrum]:  # fmt: skip
     """Leading eigenpairs on the number of most popular items that keeps most signal; `items` are those of the rows."""
@@ -95,7 +101,7 @@ def _solved(
     sizes = catalogue_sizes(matrix.n, rank)
     stages = Stages(progress, costs(sizes, rank, True, True))
     pairs = Eigenpairs(matrix, rank, items, stages, start.astype(np.float32))
-    vectors, eigenvalues, chosen = pairs.best(sizes, enough_for(unit))
+    vectors, eigenvalues, chosen = pairs.best(sizes, enough)
     return vectors, eigenvalues, chosen, pairs.spectrum(len(chosen))
 
 
