@@ -1,16 +1,18 @@
 """A stream in the real order of MovieLens-1M beside separate refits on the same total. Not private: exact figures.
 
     DPSPECTRAL_DATA=folder python benchmarks/stream.py [--set ml-1m] [--unit interaction] [--epsilon 10] [--recall]
+    python benchmarks/stream.py --draw docs/figures/stream.png interactions.json users.json   # what --json has written
 
-52 epochs of equal size, rank 32, all choices automatic. For each of the last 26 epochs: the error of the stream's basis
-and of a refit that gets a 52nd of μ², against that epoch's exact basis; with --recall, in every fourth of them,
-Recall@20 of what known users come to in the next epoch, beside popularity and a fit without noise. Prints Markdown, and
-means.
+52 epochs of equal size, rank 32, all choices automatic. For each of the last 26 epochs, and every fourth before: the
+error of the stream's basis and of a refit that gets a 52nd of μ², against that epoch's exact basis; with --recall, in
+every fourth epoch, Recall@20 of what known users come to in the next one, beside popularity and a fit without noise.
+Prints Markdown, and means over the last 26 epochs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -51,7 +53,13 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="Measure every so many epochs.")
     parser.add_argument("--max-items", type=int)
     parser.add_argument("--recall", action="store_true")
+    parser.add_argument("--json", type=Path, help="Write the figures of all epochs here.")
+    parser.add_argument("--draw", type=Path, help="Draw what --json has written to this image, and do nothing else.")
+    parser.add_argument("files", type=Path, nargs="*", help="Files of --json, for --draw.")
     chosen = parser.parse_args()
+    if chosen.draw:
+        draw(chosen.draw, [json.loads(file.read_text()) for file in chosen.files])
+        return
     folder = os.environ.get("DPSPECTRAL_DATA")
     if not folder:
         parser.error("set DPSPECTRAL_DATA to the folder with the data")
@@ -69,7 +77,7 @@ def main() -> None:
             now = epoch == t
             table = Table(matrix(user[now], item[now], shape), names, "list", users=people)
             result = stream.update(table)
-            if t <= EPOCHS // 2 or t % chosen.every:
+            if t % 4 and (t <= EPOCHS // 2 or t % chosen.every):
                 continue
             past = matrix(user[epoch <= t], item[epoch <= t], shape)
             there = np.flatnonzero(np.diff(past.indptr))
@@ -88,9 +96,13 @@ def main() -> None:
             print(line, f"  floor {result.catalogue.floor}, {len(result.catalogue.chosen)} of "
                   f"{result.facts.stream['kept']} kept, refit floor {refit.catalogue.floor}, "
                   f"{len(refit.catalogue.chosen)}", flush=True)  # fmt: skip
+            if chosen.json:
+                about = {"set": chosen.set, "unit": chosen.unit, "epsilon": chosen.epsilon, "rows": rows}
+                chosen.json.write_text(json.dumps(about))
+    rows = [row for row in rows if row[0] > EPOCHS // 2]
     means = np.mean([row[1:3] for row in rows], axis=0)
-    print(f"mean error over the last {len(rows)} epochs: stream {means[0]:.3f}, refits {means[1]:.3f}, "
-          f"ratio {means[0] / means[1]:.3f}")  # fmt: skip
+    print(f"mean error over {len(rows)} of the last {EPOCHS // 2} epochs: stream {means[0]:.3f}, "
+          f"refits {means[1]:.3f}, ratio {means[0] / means[1]:.3f}")  # fmt: skip
     if chosen.recall:
         found = np.mean([row[3:] for row in rows if len(row) > 3], axis=0)
         print("mean Recall@20 of the next epoch: stream, refits, popularity, no privacy:",
@@ -111,6 +123,33 @@ def recalls(result: Any, refit: Any, past: Any, following: Any) -> list[float]:
     values = [evaluate(model.scores, past, held, users=known).recall for model in models]
     popular = evaluate(models[0].popularity_scores, past, held, users=known).recall
     return [values[0], values[1], popular, values[2]]
+
+
+def draw(target: Path, runs: list[dict[str, Any]]) -> None:
+    """Error and recall over the epochs, a column for each run."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, len(runs), figsize=(5.2 * len(runs), 6), sharex=True, sharey="row", squeeze=False)
+    for column, run in zip(axes.T, runs, strict=True):
+        every, measured = np.array([row[:3] for row in run["rows"]]), [row for row in run["rows"] if len(row) > 3]
+        for k, (name, colour) in enumerate((("stream", "tab:blue"), ("separate refits", "tab:orange")), 1):
+            column[0].plot(every[:, 0], every[:, k], ".-", label=name, color=colour)
+        kinds = [("stream", "tab:blue"), ("separate refits", "tab:orange"), ("popularity", "grey"), ("no privacy", "k")]
+        for k, (name, colour) in enumerate(kinds, 3):
+            column[1].plot([row[0] for row in measured], [row[k] for row in measured], ".-", label=name, color=colour)
+        protected = "interactions" if run["unit"] == "interaction" else "whole users"
+        column[0].set_title(f"{protected}, ε = {run['epsilon']:g} for all 52 epochs together")
+        column[1].set_xlabel("epoch")
+        for axis in column:
+            axis.grid(alpha=0.3)
+    axes[0, 0].set_ylabel("error")
+    axes[1, 0].set_ylabel("Recall@20 of the next epoch")
+    axes[0, 0].legend()
+    axes[1, 0].legend()
+    for axis in axes[:, 0]:
+        axis.set_ylim(bottom=0)
+    figure.tight_layout()
+    figure.savefig(target, dpi=110)
 
 
 if __name__ == "__main__":

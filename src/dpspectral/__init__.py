@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from dpspectral.privacy.units import BoundedRows, Interaction, Neighbours, Persons, SymmetricUpdate, User
     from dpspectral.privacy.units.epochs import UserEpoch
     from dpspectral.protocols.common.party import Party
+    from dpspectral.protocols.party_stream import PartyStream
     from dpspectral.protocols.peers.peer_graph import PeerGraph
     from dpspectral.protocols.peers.peers import Peers
     from dpspectral.protocols.secure_sum.secure_sum import SecureSum
+    from dpspectral.protocols.stream_party import StreamParty
     from dpspectral.reports.basis_page import report
     from dpspectral.streams.private_stream import PrivateStream
 
@@ -49,6 +51,7 @@ __all__ = [
     "Neighbours",
     "NotPrivate",
     "Party",
+    "PartyStream",
     "PeerGraph",
     "Peers",
     "Persons",
@@ -63,6 +66,7 @@ __all__ = [
     "Result",
     "SecureSum",
     "Store",
+    "StreamParty",
     "SymmetricUpdate",
     "TableStore",
     "User",
@@ -89,6 +93,7 @@ _MODULES = {
     "Neighbours": "privacy.units",
     "NotPrivate": "privacy.noise",
     "Party": "protocols.common.party",
+    "PartyStream": "protocols.party_stream",
     "PeerGraph": "protocols.peers.peer_graph",
     "Peers": "protocols.peers.peers",
     "Persons": "privacy.units",
@@ -103,6 +108,7 @@ _MODULES = {
     "Result": "methods.result",
     "SecureSum": "protocols.secure_sum.secure_sum",
     "Store": "data.store",
+    "StreamParty": "protocols.stream_party",
     "SymmetricUpdate": "privacy.units",
     "TableStore": "data.table_store",
     "User": "privacy.units",

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 
 import numpy as np
@@ -20,9 +21,11 @@ from dpspectral import (
     PrivateStream,
     User,
     UserEpoch,
+    report,
 )
 from dpspectral.linalg import growing_triangle
 from dpspectral.privacy.ledger_lock import LedgerFileError
+from dpspectral.reports import meaning
 from dpspectral.streams.folder import StreamError, StreamFolder
 
 BUDGET = Budget(5, 1e-6)
@@ -135,6 +138,22 @@ def test_a_result_is_a_recommender(tmp_path):
     assert len(model.recommend(["item 3", "item 5"], top=4)) == 4
     model.save(tmp_path / "model.npz")
     assert len(PrivateRecommender.load(tmp_path / "model.npz").recommend(["item 3"], top=4)) == 4
+
+
+def test_the_page_tells_of_all_weeks_together(tmp_path):
+    _, tables = history(np.random.default_rng(0), USERS, ITEMS, 3)
+    for number, more in enumerate(({"half_life": 26}, {"horizon": 9}, {"unit": User(), "horizon": 9})):
+        stream = create(tmp_path / f"s{number}", **more)
+        for events in tables:
+            result = stream.update(events)
+        report(result, tmp_path / "page.html")
+        text = (tmp_path / "page.html").read_text()
+        assert "from this output and those of all other epochs, past and to come" in text
+        assert "This is epoch 3 of a stream" in text
+        guess = meaning.of_hundred(meaning.guess(BUDGET.mu))
+        assert re.search(f"past and to come, is right about .*? in at most {guess} of 100 cases", text)
+        assert "Who asked to be forgotten is left out of all later epochs" in text
+        assert "3 separate fits on the same total</td><td>1.73" in re.sub(r"</?tr>|\s*\n\s*", "", text)
 
 
 def test_empty_and_skipped_epochs(tmp_path):

@@ -28,21 +28,28 @@ _LONGEST = 400  # epochs; beyond, the exact inverse
 
 
 @lru_cache(maxsize=1024)
-def smoothed(counter: Counter, age: int, lump: float = 1.0) -> Reals:
-    """g_0, g_1, …: of the last answer, the one before, … for a clock of this age, which started with a lump."""
+def smoothed(counter: Counter, age: int, lump: float = 1.0, missing: tuple[int, ...] = ()) -> Reals:
+    """g_0, g_1, …: of the last answer, the one before, … for a clock of this age, which started with a lump.
+
+    Answers so many epochs back that are `missing` get the weight 0, and the others make up for them.
+    """
     span = min(age, counter.reach)
-    if span > _LONGEST:
+    there = np.setdiff1d(np.arange(span), np.array(missing, dtype=np.int64))[::-1]
+    if span > _LONGEST and len(there) == span:
         return counter.inverse[:span]
+    if not len(there):
+        return np.zeros(span)
     c = counter.coefficients[:span] / 2.0**BITS
-    C = scipy.linalg.toeplitz(c, np.zeros(span))
+    C = scipy.linalg.toeplitz(c, np.zeros(span))[span - 1 - there]  # rows are answers, the earliest first
     wanted = counter.gamma ** np.arange(span - 1, -1, -1.0)
     m = np.ones(span)
     m[0] = lump if span == age else counter.weight(age - span + 1)
     penalty = _KAPPA * m / wanted**2
-    H = np.eye(span) + (C * penalty) @ C.T
+    H = np.eye(len(C)) + (C * penalty) @ C.T
     total = C @ m
     free, along = np.linalg.solve(H, np.column_stack([C @ (penalty * wanted), total])).T
-    g: Reals = (free + along * ((m @ wanted - total @ free) / (total @ along)))[::-1] / 2.0**BITS
+    g = np.zeros(span)
+    g[there] = (free + along * ((m @ wanted - total @ free) / (total @ along))) / 2.0**BITS
     g.setflags(write=False)
     return g
 

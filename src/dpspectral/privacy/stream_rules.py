@@ -84,6 +84,21 @@ class StreamRule:
         table = _ones(self.most)
         return TableRounding(table, 1.0, self._exchanged(tally_change(table) if self.capped else 1.0))
 
+    @property
+    def changed_pairs(self) -> int:
+        """So many entries of the matrix can change between neighbours, in all epochs together, each in one x. Of an
+        exchange, what goes and what comes count each."""
+        return self.most**2 * self._times
+
+    @property
+    def changed_items(self) -> int:
+        """The same of popularity: of an interaction, one."""
+        return (1 if isinstance(self.unit, Interaction) else self.most) * self._times
+
+    @property
+    def _times(self) -> int:
+        return 2 if self.unit.neighbours is Neighbours.REPLACE else 1
+
     def _exchanged(self, change: float) -> float:
         """For neighbours that replace: one goes and another comes. Whole contributions have entries ≥ 0, so there is no
         cross term; of an exchanged pair, other entries move too, and may move twice the same way."""

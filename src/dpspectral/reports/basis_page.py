@@ -19,7 +19,7 @@ from dpspectral.core.files import UNREADABLE, check_writable, write_text
 from dpspectral.methods.coverage import Covered
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.reports import meaning, page, table_page
+from dpspectral.reports import meaning, page, stream_page, table_page
 
 _SHOWN_COMPONENTS, _SHOWN_ITEMS, _SHOWN_RELEASES, _SHOWN_VALUES = 6, 5, 12, 1000
 
@@ -70,22 +70,26 @@ def html(result: Result) -> str:
     popular = about == "one person" and table is None
     general = "which items are popular, and which go together" if popular else "how the columns move together"
     things = "items" if table is None else "columns"
+    seen, spent = "this output", "ε, δ of this output"
+    if result.facts.stream is not None:
+        seen, spent = stream_page.ALL, "ε, δ of all epochs together"
     parts = [
         page.cards(
             [
                 ("protected", _protected(relation)),
-                ("ε, δ of this output", f"{asked.epsilon:.4g}, {asked.delta:g}"),
+                (spent, f"{asked.epsilon:.4g}, {asked.delta:g}"),
                 ("a 50:50 guess is right, at most", f"{meaning.of_hundred(meaning.guess(asked.mu))} of 100"),
                 ("basis", f"{summary['items']:,} {things} × {summary['rank']}"),
             ]
         ),
-        page.heading(f"What anyone can learn about {about} from this output"),
-        *meaning.words(relation, asked.epsilon, asked.delta, asked.mu),
+        page.heading(f"What anyone can learn about {about} from {seen}"),
+        *meaning.words(relation, asked.epsilon, asked.delta, asked.mu, seen),
         page.paragraph(
             f"General facts are learnt, and that is the purpose: {general}. They may say something about "
             "you, whether or not you are in the data."
         ),
         page.paragraph(f"Protected, exactly: {summary['protects']}."),
+        *([] if result.facts.stream is None else [page.heading("Weeks"), *stream_page.parts(result, relation)]),
         page.heading("What was released, and what it cost"),
         page.paragraph(_spent_words(summary)),
         page.table(("release", "part of the budget", "μ", "noise, at least (standard deviation)"), _releases(summary)),

@@ -133,6 +133,11 @@ class StreamFolder:
 
     def check(self) -> None:
         """Refuse an old copy; write down what a killed process had finished but not noted."""
+        if self.log.epochs < len(self.epochs):
+            raise StreamError(
+                f"{self.path}: past events are those of an old copy, of {self.log.epochs} epochs where "
+                f"{len(self.epochs)} are finished; bring the current ones back"
+            )
         noted = self.ledger.notes(self.settings.id)
         here = [self.note(epoch) for epoch in self.epochs]
         epochs = [text for text in noted if text.startswith("epoch")]
@@ -199,6 +204,10 @@ class StreamFolder:
                 f"{self.path}: what was released in epoch {first + found.index(True)} is damaged or missing; restore "
                 "the file from a backup (it is the same in every copy)"
             )
+
+    def lost(self, kind: str) -> list[int]:
+        """Epochs whose answer of this kind was lost."""
+        return [epoch.number for epoch in self.epochs if "lost" in (getattr(epoch, kind) or {})]
 
     @property
     def kept(self) -> list[int]:

@@ -8,41 +8,24 @@ noted there, and cost nothing more. They are released through `release/answer.py
 from __future__ import annotations
 
 import os
-import secrets
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, Self
 
-from dpspectral.core import checks
 from dpspectral.core.threads import at_most
-from dpspectral.data import identity
-from dpspectral.data.datasets import read
-from dpspectral.data.tables import EmptyDataError, Items, Table, read_catalogue
-from dpspectral.linalg.smoothing import left as smoothed_left
-from dpspectral.methods.call import Progress, warn_large_delta
+from dpspectral.data.tables import Items
+from dpspectral.methods.call import Progress
 from dpspectral.methods.dense import MAX_BYTES
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.counter import Counter
-from dpspectral.privacy.entries import Release, check_sigma
-from dpspectral.privacy.ledger import BudgetExceededError, Ledger
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import Interaction, PatternUnit, User
-from dpspectral.streams.epoch_release import release_epoch
-from dpspectral.streams.epoch_result import epoch_result
-from dpspectral.streams.folder import LEDGER, StreamError, StreamFolder
-from dpspectral.streams.settings import StreamSettings, checked_cap, checked_share, checked_unit
-
-_AHEAD = (1, 4, 13, 26, 52)  # epochs after an erasure for which it is said what remains
+from dpspectral.privacy.units import PatternUnit
+from dpspectral.streams.creation import create_folder, new_settings
+from dpspectral.streams.epoch_release import OwnEvents
+from dpspectral.streams.events import Erasure, forget, read_events
+from dpspectral.streams.stream import Stream
 
 
-class Erasure(NamedTuple):
-    """What became of a person's earlier contribution. About one person: not for publication."""
-
-    epochs: int  # in how many epochs something new of the person had come in
-    left: dict[int, float]  # so many epochs from now: the largest part of a contribution that is still in the sum
-
-
-class PrivateStream:
+class PrivateStream(Stream):
     """A basis and a recommender in every epoch (a week, say), on one budget that is charged once.
 
     `create` makes the folder, `open` opens it ever after. The folder holds past events: keep it as private as those.
@@ -60,9 +43,6 @@ class PrivateStream:
     >>> stream.update(None).facts.stream["epoch"]   # a week without events
     2
     """
-
-    def __init__(self, folder: StreamFolder, noise: NotPrivate | None = None) -> None:
-        self._folder, self._seeded = folder, noise
 
     @classmethod
     def create(
@@ -112,79 +92,12 @@ class PrivateStream:
         anchor : file, optional
             Where the folder's own ledger keeps a counter: without one, a restored backup is not noticed.
         """
-        if not isinstance(unit, (Interaction, User)):
-            raise TypeError(f"unit must be Interaction(...), User(...) or UserEpoch(...), got {unit!r}")
-        if not isinstance(budget, Budget):
-            raise TypeError(f"budget must be a Budget(epsilon=..., delta=...), got {budget!r}")
-        counter = Counter(half_life, horizon)
-        listed = items if isinstance(items, (str, int, list)) else os.fspath(items)
-        names = read_catalogue(listed)
-        most = max(2 * len(names), len(names) + 1000) if most_items is None else most_items
-        settings = StreamSettings(
-            id=secrets.token_hex(16),
-            unit=checked_unit(unit, users),
-            budget=budget,
-            counter=counter,
-            rank=checks.integer("rank", rank, low=1, high=len(names)),
-            items=tuple(names),
-            most_items=checks.integer("most_items", most, low=len(names), high=10**6),
-            max_items=checked_cap(unit, max_items),
-            share=checked_share(share),
-            users=None if users is None else checks.integer("users", users, low=1),
-            max_bytes=checks.integer("max_bytes", max_bytes, low=1),
-            ledger=None if ledger is None else str(Path(ledger).resolve()),
-            private=noise is None,
-        )
-        if users is not None:
-            warn_large_delta(budget, users)
-        if ledger is not None and anchor is not None:
-            raise ValueError("anchor belongs to a ledger in the folder; the one that was given keeps its own")
-        trial = settings.rule(settings.known_floor or 1)
-        check_sigma(trial.matrix.sensitivity * counter.norm / settings.matrix_mu)
-        check_sigma(trial.tally.sensitivity * counter.norm / settings.popularity_mu)
-        target = Path(path).resolve()
-        paying = None if ledger is None else Ledger.open(ledger)
-        if paying is not None:  # refused before there is a folder
-            paying.require(unit.relation, budget.mu)
-        StreamFolder.create(target, settings)
-        if paying is None:
-            paying = Ledger.create(target / LEDGER, budget, anchor=anchor)
-        charge = Release(f"stream: {counter.describe()}", unit.relation, budget.mu, 1.0, private=noise is None)
-        paying.charge(charge, run=settings.id, label=target.name)
-        StreamFolder.complete(target, settings)
-        return cls(StreamFolder(target), noise)
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str], *, noise: NotPrivate | None = None) -> Self:
-        """The stream of a folder that `create` made. An old copy of it is refused."""
-        folder = StreamFolder(Path(path).resolve())
-        if folder.settings.private != (noise is None):
-            kind = "secure noise" if folder.settings.private else "NotPrivate(seed)"
-            raise ValueError(f"{path} was created with {kind}: it goes on with that")
-        folder.check()
-        return cls(folder, noise)
-
-    def __repr__(self) -> str:
-        settings = self._folder.settings
-        promise = f"epsilon={settings.budget.epsilon:g}, delta={settings.budget.delta:g}"
-        return (
-            f"PrivateStream({self._folder.path.name}, {self.epoch} epochs, {promise} for all of them, "
-            f"protects {settings.unit.relation})"
-        )
-
-    @property
-    def epoch(self) -> int:
-        """How many epochs are finished."""
-        return len(self._folder.epochs)
-
-    @property
-    def items(self) -> list[str]:
-        """The list of items, those that were appended included."""
-        return self._folder.items
-
-    @property
-    def ledger(self) -> Ledger:
-        return self._folder.ledger
+        settings = new_settings(
+            unit=unit, budget=budget, items=items, half_life=half_life, horizon=horizon, rank=rank, users=users,
+            max_items=max_items, most_items=most_items, share=share, max_bytes=max_bytes,
+        )  # fmt: skip
+        settings = replace(settings, private=noise is None)
+        return cls(create_folder(path, settings, ledger, anchor), noise)
 
     # ---- an epoch
 
@@ -213,19 +126,11 @@ class PrivateStream:
         items : file or list of names, optional
             A list that holds further items, in any order: they are appended.
         """
-        checks.optional_integer("epoch", epoch, low=1)
-        folder, limit = self._folder, self._folder.settings.counter.horizon
+        folder = self._folder
         with at_most(threads), folder.held():
-            wanted = self.epoch + 1 if epoch is None else int(epoch)
-            if limit is not None and wanted > limit:
-                raise BudgetExceededError(
-                    f"epoch {wanted} is after the horizon of {limit} epochs, for which the budget was charged: create "
-                    "a new stream with a budget of its own (half_life instead of horizon never ends)"
-                )
-            added = self._added(items)
-            if added and wanted <= self.epoch:
-                raise ValueError(f"epoch {wanted} is finished: give further items to the next one")
-            table = self._table(events, [*folder.items, *added], reading)
+            wanted = self._next(epoch)
+            added = self._added(items, wanted)
+            table = read_events(events, [*folder.items, *added], reading)
             asked_only = events is None and wanted <= self.epoch
             if wanted <= folder.log.epochs and not asked_only and folder.log.given(wanted) != folder.log.digest(table):
                 state = "is finished" if wanted <= self.epoch else "was begun"
@@ -233,59 +138,9 @@ class PrivateStream:
                     f"epoch {wanted} {state} and was made of other events; call again with those, or give these to the "
                     "next epoch"
                 )
-            if self.epoch:
-                self._made(progress)  # a process may have been killed after it had released
-            while self.epoch < wanted:
-                last = self.epoch + 1 == wanted
-                release_epoch(folder, table if last else None, added if last else [], self._seeded)
-                self._made(progress)
-            return self.result(wanted)
+            return self._advance(wanted, table, added, OwnEvents(folder, self._seeded), progress)
 
-    def result(self, epoch: int | None = None) -> Result:
-        """The result of a finished epoch, by default of the last one."""
-        number = self.epoch if epoch is None else checks.integer("epoch", epoch, low=1, high=max(self.epoch, 1))
-        if not self.epoch:
-            raise ValueError("no epoch is finished yet: call update")
-        file = self._folder.file(number, "npz")
-        if not file.exists():
-            raise StreamError(f"{file} is missing; call update, which makes the result of the last epoch again")
-        return Result.load(file)
-
-    def _made(self, progress: Progress | None) -> None:
-        """The result of the last epoch, unless it is there: from released figures, at any time."""
-        folder, number = self._folder, self.epoch
-        if not folder.file(number, "npz").exists():
-            folder.verify(max(1, number - folder.settings.counter.reach + 1))
-            before = folder.file(number - 1, "npz")
-            result = epoch_result(folder, Result.load(before) if before.exists() else None, progress)
-            result.save(folder.file(number, "npz"))
-
-    def _added(self, items: Items | None) -> list[str]:
-        if items is None:
-            return []
-        known = set(self._folder.items)
-        names = [name for name in read_catalogue(items) if name not in known]
-        if len(known) + len(names) > self._folder.settings.most_items:
-            raise ValueError(
-                f"items would list {len(known) + len(names)}; the stream was created for at most "
-                f"{self._folder.settings.most_items} (most_items)"
-            )
-        return names
-
-    def _table(self, events: Any, names: list[str], reading: dict[str, Any]) -> Table | None:
-        if events is None:
-            return None
-        if not isinstance(events, Table):
-            try:
-                events = read(events, items=names, **reading)
-            except EmptyDataError:
-                return None
-        if events.users is None or events.items is None:
-            raise TypeError("events must be records with names of users and items, not the rows of a matrix")
-        table: Table = events
-        return table
-
-    # ---- forgetting, showing
+    # ---- forgetting
 
     def forget(self, user: Any) -> Erasure:
         """Leave a person out of all later epochs, and delete what is stored about that person.
@@ -293,33 +148,5 @@ class PrivateStream:
         What was released stays, with its guarantee. A keyed digest of the identifier remains, so that later events of
         the same person are left out, too.
         """
-        name = identity.text(user)
         with self._folder.held():
-            log, counter = self._folder.log, self._folder.settings.counter
-            came = [epoch for epoch in log.came(name) if epoch <= self.epoch]
-            now, first = self.epoch, min(came, default=0)  # the oldest contribution fades most slowly
-            later = [ahead for ahead in _AHEAD if counter.horizon is None or now + ahead <= counter.horizon]
-            left = {ahead: smoothed_left(counter, first, now, now + ahead) if came else 0.0 for ahead in later}
-            log.forget(name)
-            self._folder.check()
-        return Erasure(len(came), left)
-
-    def show(self) -> dict[str, Any]:
-        """Where the stream stands: public facts, ready for JSON."""
-        folder, settings = self._folder, self._folder.settings
-        counter = settings.counter
-        noise = counter.norm * counter.noise(max(self.epoch, 1))
-        return {
-            "folder": folder.path.name,
-            "epochs": self.epoch,
-            "goes on for": counter.describe(),
-            "protects": settings.unit.relation,
-            "epsilon": settings.budget.epsilon,
-            "delta": settings.budget.delta,
-            "items": len(folder.items),
-            "kept": len(folder.kept),
-            "floor": folder.floor,
-            "noise_beside_one_release": noise,
-            "private": settings.private,
-            "ledger": str(folder.ledger.path),
-        }
+            return forget(self._folder, user, self.epoch)

@@ -36,6 +36,7 @@ class StreamSettings:
     max_bytes: int
     ledger: str | None  # where it lies, if not in the folder
     private: bool
+    shares: int = 1  # in so many parts the noise comes at most: of parties
 
     @property
     def popularity_mu(self) -> float:
@@ -62,7 +63,8 @@ class StreamSettings:
             "format": FORMAT, "id": self.id, "unit": unit, "budget": self.budget.record(),
             "half_life": self.counter.half_life, "horizon": self.counter.horizon, "rank": self.rank,
             "most_items": self.most_items, "max_items": self.max_items, "share": self.share, "users": self.users,
-            "max_bytes": self.max_bytes, "ledger": self.ledger, "private": self.private, "items": list(self.items),
+            "max_bytes": self.max_bytes, "ledger": self.ledger, "private": self.private, "shares": self.shares,
+            "items": list(self.items),
         }  # fmt: skip
         return json.dumps(record, indent=1)
 
@@ -78,7 +80,7 @@ class StreamSettings:
         named = ("id", "rank", "most_items", "max_items", "share", "users", "max_bytes", "ledger", "private")
         return cls(
             unit=unit, budget=Budget(**content["budget"]), counter=Counter(content["half_life"], content["horizon"]),
-            items=tuple(content["items"]), **{name: content[name] for name in named},
+            items=tuple(content["items"]), shares=content.get("shares", 1), **{name: content[name] for name in named},
         )  # fmt: skip
 
 
