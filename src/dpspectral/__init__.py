@@ -7,10 +7,11 @@ who asks for a version, for help or for a budget should wait for all of them.
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 if TYPE_CHECKING:
     from dpspectral.data.dask_rows import DaskRows as DaskRows
-    from dpspectral.data.datasets import load, read
+    from dpspectral.data.datasets import read
     from dpspectral.data.gpu_rows import GpuRows as GpuRows
     from dpspectral.data.holdout import hold_out
     from dpspectral.data.store import Store
@@ -75,7 +76,6 @@ __all__ = [
     "decompose",
     "dense_release",
     "hold_out",
-    "load",
     "plan",
     "power_method",
     "read",
@@ -117,17 +117,23 @@ _MODULES = {
     "decompose": "methods.decompose",
     "dense_release": "methods.dense",
     "hold_out": "data.holdout",
-    "load": "data.datasets",
     "plan": "methods.plan",
     "power_method": "methods.power",
     "read": "data.datasets",
     "report": "reports.basis_page",
 }
+# Names of earlier versions: what they are now, and since when. They warn, and are not in __all__ (docs/stability.md).
+_RENAMED = {"BudgetExceeded": ("BudgetExceededError", "0.2"), "load": ("read", "0.3")}
 # Names that need an extra, and what it installs. They are not in __all__: `import *` must work without.
 _EXTRAS = {"DaskRows": ("dask", ("dask", "distributed")), "GpuRows": ("gpu", ("torch", "triton"))}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        new, since = _RENAMED[name]
+        text = f"dpspectral.{name} is dpspectral.{new} since version {since}; the old name goes with version 2.0"
+        warn(text, DeprecationWarning, stacklevel=2)
+        return __getattr__(new)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,6 +126,13 @@ class Store(PartedRows):
         with grouping.scratch(Path(folder)) as connection:
             names, query = grouping.of_files(connection, files, items, reading, progress or (lambda text, part: None))
             return cls._grouped(folder, connection, query, names, block)
+
+    @classmethod
+    def from_parquet(cls, folder: Path | str, files: Any, catalogue: Items, **options: Any) -> Self:
+        """The name of `from_files` in 0.1 and 0.2."""
+        text = "Store.from_parquet is Store.from_files since version 0.3; the old name goes with version 2.0"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return cls.from_files(folder, files, catalogue, **options)
 
     @classmethod
     def _grouped(cls, folder: Path | str, connection: Any, query: str, items: int, block: int) -> Self:
