@@ -140,6 +140,8 @@ class TableRelease:
         prepared = replace(prepared, gaps_at_centre=self.options.gaps == "mean")
         if not self.joint:
             prepared = replace(prepared, centre=self._mean(prepared))
+        elif self.persons is None:
+            self.persons = self.source.row_count(self._spend(COUNT_SHARE), self.run)
         plan = self._plan(prepared)
         if plan is not None:
             self._use(plan.chosen.norm, plan.chosen.contribution)
