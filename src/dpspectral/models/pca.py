@@ -75,6 +75,10 @@ class PrivatePCA(TableEstimator):
         public).
     n_samples : int, optional
         Declared number of rows, or of persons. Without it a noisy number is released (with the mean, or with 1% of μ²).
+    passes : 1 or 2, optional
+        Release the matrix in one piece, or a third of the budget first and the rest for rows shrunk along the strong
+        directions found (`dpspectral.methods.table_passes`). Chosen by the predicted loss if not given; 1 with a given
+        norm.
     iterations, oversampling : int, optional
         Use the power method, with so many products and extra columns; otherwise the matrix is released at once for up
         to 2,048 columns.
@@ -134,6 +138,7 @@ class PrivatePCA(TableEstimator):
         whiten: bool = False,
         neighbours: str = "add-remove",
         n_samples: int | None = None,
+        passes: int | None = None,
         iterations: int | None = None,
         oversampling: int | None = None,
         random_state: Seed | None = None,
@@ -157,6 +162,7 @@ class PrivatePCA(TableEstimator):
         self.whiten = whiten
         self.neighbours = neighbours
         self.n_samples = n_samples
+        self.passes = passes
         self.iterations = iterations
         self.oversampling = oversampling
         self.random_state = random_state
@@ -179,8 +185,9 @@ class PrivatePCA(TableEstimator):
         with call.reserve() as run:
             made = TableRelease(call, run, options).basis()
             facts = {**made.facts, "table": self._facts(made, options)}
+            facts = {name: value for name, value in facts.items() if name not in ("passes", "second_norm")}
             basis = Basis(made.components, made.eigenvalues, made.unit, facts)
-            result = call.result(run, basis, "" if made.plan is None else made.plan.reason)
+            result = call.result(run, basis, made.reason)
         self._keep_table(result, made, names)
         return self
 
@@ -204,6 +211,8 @@ class PrivatePCA(TableEstimator):
             "whiten": bool(self.whiten),
             "total": made.total,
             "deviation": made.deviation,
+            "level": made.level,
+            **{name: made.facts[name] for name in ("passes", "second_norm") if name in made.facts},
         }
 
     def _keep_table(self, result: Result, made: TableBasis, names: Sequence[str] | None) -> None:

@@ -46,6 +46,7 @@ def options_of(model: Any, n: int, names: Sequence[str] | None, persons: int | N
     checks.choice("contribution", model.contribution, ("auto", "weights", "clip"))
     checks.flag("whiten", model.whiten)
     checks.optional_integer("n_samples", model.n_samples, low=1)
+    checks.optional_integer("passes", model.passes, low=1, high=2)
     low, high = (None, None) if bounds is None else bounds
     options = TableOptions(
         rank=rank_of(model, n)[1],
@@ -60,6 +61,7 @@ def options_of(model: Any, n: int, names: Sequence[str] | None, persons: int | N
         centring=model.centring,
         persons=persons,
         power=_power(model, n),
+        passes=model.passes,
     )
     if model.mean_share + model.bounds_share > 0.95:
         raise ValueError("mean_share and bounds_share leave too little for the matrix; together at most 0.95")
