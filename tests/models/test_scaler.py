@@ -4,8 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.ensemble import VotingClassifier
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -112,6 +114,9 @@ def test_check_estimator_passes():
         (Pipeline([("c", ColumnTransformer([("p", make_pipeline(StandardScaler(), PCA), [0, 1])]))]),
          ["c.p.standardscaler"]),
         (make_pipeline(PCA, StandardScaler(), PrivateTruncatedSVD()), ["standardscaler"]),
+        (GridSearchCV(make_pipeline(StandardScaler(), PCA), {}), ["estimator.standardscaler"]),
+        (VotingClassifier([("a", make_pipeline(SimpleImputer(), PCA))]), ["a.simpleimputer"]),
+        (make_pipeline(GridSearchCV(make_pipeline(Normalizer(), PCA), {})), []),
     ],
 )  # fmt: skip
 def test_steps_that_were_fitted_before_a_private_one_are_named(pipe, named):
@@ -119,3 +124,8 @@ def test_steps_that_were_fitted_before_a_private_one_are_named(pipe, named):
     if named:
         with pytest.raises(ValueError, match=named[0]):
             check_pipeline(pipe, error=True)
+
+
+def test_what_is_no_pipeline_is_not_called_fine():
+    with pytest.raises(TypeError, match="must be a Pipeline"):
+        check_pipeline([PCA])

@@ -74,6 +74,8 @@ CASES = [
     dict(bounds={**BOUNDS, "dose": "private"}, gaps="mean"),
     dict(bounds=BOUNDS, centring="joint", norm=1.0),
     dict(bounds=BOUNDS, iterations=2, oversampling=1),
+    dict(bounds=BOUNDS, passes=2),
+    dict(bounds=BOUNDS, passes=2, contribution="clip", norm=1.5),
 ]
 
 

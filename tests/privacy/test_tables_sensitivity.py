@@ -5,6 +5,7 @@ the noise weighs it) with the query's sensitivity.
 """
 
 import math
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from itertools import product as choices
 
@@ -25,6 +26,7 @@ MARGIN = 1 + 1e-12
 BOX = Preparation(np.array([10.0, -3.0]), np.array([2.0, 5.0]))
 VALUES = np.array([8.0, 10.0, 12.0, 99.0, np.nan, -np.inf])
 OTHER = np.array([[9.0, 0.0], [11.0, -4.0]])  # rows of a second person
+MAPPED = replace(BOX, centre=np.array([0.1, -0.2]), map=np.array([[0.6, 0.8], [-0.08, 0.06]]))  # of a second pass
 EDGES = np.array([[9.0, 10.5, 12.0], [-4.0, 0.0, 3.0]])
 
 
@@ -48,7 +50,7 @@ PEOPLE = all_people()
 
 def queries(unit):
     made = [SecondMoment(unit, 2, BOX), RowSum(unit, 2, True, BOX), ColumnCounts(unit, EDGES, 3),
-            ColumnCounts(unit, EDGES, 3, plain=True), SquaredLength(unit, BOX),
+            ColumnCounts(unit, EDGES, 3, plain=True), SquaredLength(unit, BOX), SecondMoment(unit, 2, MAPPED),
             ColumnCounts(unit, np.array([[0.5, 1.0, 1.5]]), 3, BOX)]  # fmt: skip
     if not unit.whole:
         made += [SecondMoment(unit, 2, BOX, constant=1 << 17)]
@@ -160,6 +162,17 @@ def test_which_rows_are_kept_depends_on_the_person_alone():
         place = [k for k in range(len(rows.starts) - 1) if (rows.values[rows.starts[k]] == own[0]).all()]
         assert len(place) == 1
         assert np.array_equal(rows.values[rows.starts[place[0]] : rows.starts[place[0] + 1]], own[:3])
+
+
+def test_a_row_is_mapped_the_same_whatever_rows_stand_beside_it():
+    """To the last bit: a row that is rounded differently beside others would move with them."""
+    rng = np.random.default_rng(0)
+    for n in (3, 30, 67):
+        rows, shape = rng.standard_normal((50, n)), Preparation(map=np.linalg.qr(rng.standard_normal((n, n)))[0])
+        whole = shape.applied(rows)
+        np.testing.assert_allclose(whole, rows @ shape.map, atol=1e-12)
+        for first, last in ((0, 1), (7, 9), (3, 48), (49, 50)):
+            assert np.array_equal(shape.applied(rows[first:last]), whole[first:last])
 
 
 def test_two_factors_make_a_running_sum():

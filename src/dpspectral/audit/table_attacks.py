@@ -49,14 +49,14 @@ class _Table(Attack):
 
 
 class Groups(_Table):
-    """Private PCA of a table with persons: sums, number and matrix are seen."""
+    """Private PCA of a table with persons: sums, number and both matrices are seen."""
 
     name = "PCA of persons"
 
     def game(self, worlds: Worlds, which: int, noise: NotPrivate | None = None) -> tuple[float, float]:
         source = Overheard(worlds, which, self.unit, noise=noise)
         ends = np.ones(self.items)
-        options = TableOptions(rank=1, norm=1.0, low=-ends, high=ends, mean_share=0.3)
+        options = TableOptions(rank=1, norm=1.0, low=-ends, high=ends, mean_share=0.3, passes=2)
         call = Call(source, 1, unit=self.unit, budget=self.budget)
         with call.reserve() as run:
             TableRelease(call, run, options).basis()

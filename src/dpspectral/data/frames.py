@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -93,11 +95,18 @@ def numbers_and_persons(data: Any, group: str | None, optional: bool = False) ->
         group = None
     rest = frame if group is None else frame.drop(group)
     for name, kind in rest.schema.items():
-        if not (kind.is_numeric() or kind == _narwhals().Boolean):
+        if kind.is_numeric() or kind == _narwhals().Boolean:
+            continue
+        try:  # a gap turns integers or truth values of pandas into objects; each of them is looked at on its own
+            numbers = [_number(value) for value in rest[name].to_list()]
+        except TypeError:
             raise DataError(
                 f"column {name!r} is not numeric ({kind}); if it says whose row it is, pass groups={name!r}; otherwise "
                 "leave it out of the data, or encode it by a public rule"
-            )
+            ) from None
+        rest = rest.with_columns(
+            _narwhals().new_series(name, numbers, _narwhals().Float64(), backend=rest.implementation)
+        )
     native = rest.to_native()
     if type(native).__module__.partition(".")[0] not in ("pandas", "polars"):
         native = rest.to_pandas()
@@ -118,6 +127,15 @@ def numbers_of(data: Any, group: str | None, chosen: Any = None) -> tuple[Any, l
         parts.append(np.array([np.nan if x is None else float(x) for x in frame[name].to_list()], dtype=np.float64))
     persons = None if group is None else list(_values(frame[group], "person"))
     return np.column_stack(parts), names, persons
+
+
+def _number(value: Any) -> float:
+    """One value of a column without a numeric type: a number, or NaN for a gap."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return float("nan")
+    if isinstance(value, (Real, Decimal, np.bool_)):
+        return float(value)
+    raise TypeError
 
 
 def _narwhals() -> Any:

@@ -33,6 +33,7 @@ class Preparation:
     centre: Reals | None = None  # in scaled units
     gaps_at_centre: bool = False  # gaps are filled by the centre instead of the midpoint
     squares: bool = False  # each row x is followed by its squares: [x, x²]
+    map: Reals | None = None  # a public matrix that rows are multiplied by, after all else
 
     def width(self, columns: int) -> int:
         return 2 * columns if self.squares else columns
@@ -50,6 +51,10 @@ class Preparation:
                         block[gaps] = 0.0
             elif self.centre is not None:
                 block = np.clip(block - self.centre, -1e300, 1e300)  # beyond float64 the row is clipped anyway
+        if self.map is not None:
+            out = np.empty((len(block), self.map.shape[1]))
+            person_kernels.mapped(np.ascontiguousarray(block), self.map, out)
+            block = out
         return np.hstack([block, np.square(block)]) if self.squares else block
 
 

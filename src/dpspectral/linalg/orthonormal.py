@@ -187,7 +187,7 @@ def signed(vectors: Array) -> Array:
     return vectors * like(np.where(entries < 0, -1.0, 1.0), vectors)
 
 
-def debiased(values: Reals, n: int, sigma: float) -> Reals:
+def debiased(values: Reals, n: int, sigma: Reals | float) -> Reals:
     """Eigenvalues of an n × n matrix with symmetric noise of deviation σ off the diagonal, corrected for it.
 
     Noise lifts an eigenvalue λ to λ + nσ²/λ; values inside the noise (below 2√n σ) become 0.

@@ -98,6 +98,17 @@ def first_sums(block, starts, norm, l1, one, whole, out):
 
 
 @jit
+def mapped(block, matrix, out):
+    """out = block @ matrix, row by row and in a fixed order: BLAS may round a row differently beside other rows."""
+    for i in range(block.shape[0]):
+        out[i] = 0.0
+        for k in range(block.shape[1]):
+            x = block[i, k]
+            for j in range(matrix.shape[1]):
+                out[i, j] += x * matrix[k, j]
+
+
+@jit
 def add_counts(values, edges, weights, counts):
     """counts[j, b] += the row's weight where edges[j, b − 1] ≤ value < edges[j, b]; gaps (NaN) count nowhere."""
     last = edges.shape[1]

@@ -3,8 +3,9 @@
 Neighbours: a row, or a person with all rows, added, removed or replaced. Ledger, in this order, each before its noise
 is drawn: the quantiles of columns without public bounds (`bounds_share` of μ²), the mean (`mean_share`, with the number
 of persons where it is not public) or the number alone (1%), the median length of rows where the norm is "private" (2%),
-and the matrix with what is left. What is released, in which order and with which share is decided by public numbers
-before the data is touched; later choices (norm, tails) depend on what was released. Proof page: docs/proofs/tables.md.
+and the matrix with what is left, in one entry or in two (`methods/table_passes.py`). What is released, in which order
+and with which share is decided by public and released numbers before the data is touched for it; so are norms and
+tails. Proof page: docs/proofs/tables.md.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dpspectral.linalg.orthonormal import debiased, signed
 from dpspectral.methods.call import Call
 from dpspectral.methods.power import PowerOptions, check_columns_fit, power_basis
 from dpspectral.methods.quantiles import private_bounds, typical_length
+from dpspectral.methods.table_passes import FIRST, MOST_COLUMNS, WORTH, NoisyMatrix, merged, second_pass
 from dpspectral.methods.table_plan import TablePlan, plan_norm, usual_length
 from dpspectral.privacy.ledger import Run
 from dpspectral.privacy.units import ROW_BITS, BoundedRows, Neighbours, Persons
@@ -54,6 +56,7 @@ class TableOptions:
     centring: str = "auto"
     persons: int | None = None  # declared, or public
     power: PowerOptions | None = None  # None: at once
+    passes: int | None = None  # of a matrix released at once, 1 or 2; None: by the predicted loss
 
     @property
     def private_columns(self) -> NDArray[np.int64]:
@@ -71,6 +74,7 @@ class TableBasis:
     components: Reals  # columns × rank
     eigenvalues: Reals  # of the sum over persons, without the noise's lift
     deviation: float  # of an eigenvalue
+    level: float  # about the largest eigenvalue of noise alone
     total: float  # of all eigenvalues
     low: Reals | None
     high: Reals | None
@@ -79,6 +83,12 @@ class TableBasis:
     unit: BoundedRows
     facts: dict[str, Any]
     plan: TablePlan | None
+
+    @property
+    def reason(self) -> str:
+        """Of the choices, in words."""
+        told = "" if self.plan is None else self.plan.reason
+        return told + (" in one pass; there are two" if told and self.facts.get("passes") == 2 else "")
 
 
 def starting_norm(columns: int, options: TableOptions) -> float:
@@ -140,10 +150,13 @@ class TableRelease:
         prepared = replace(prepared, gaps_at_centre=self.options.gaps == "mean")
         if not self.joint:
             prepared = replace(prepared, centre=self._mean(prepared))
+        elif self.persons is None:
+            self.persons = self.source.row_count(self._spend(COUNT_SHARE), self.run)
         plan = self._plan(prepared)
         if plan is not None:
             self._use(plan.chosen.norm, plan.chosen.contribution)
-        made = self._by_iterations(prepared) if self.options.power is not None else self._at_once(prepared)
+        power = self.options.power is not None
+        made = self._by_iterations(prepared) if power else self._at_once(prepared, plan)
         return replace(made, low=low, high=high, plan=plan)
 
     def _use(self, norm: float, contribution: str | None = None) -> None:
@@ -211,29 +224,49 @@ class TableRelease:
             neighbours=unit.neighbours, length=length, longest=math.sqrt(n) * longest,
         )  # fmt: skip
 
-    def _at_once(self, prepared: Preparation) -> TableBasis:
+    def _two_passes(self, plan: TablePlan | None) -> bool:
+        """Decided by public and released numbers, before the matrix is touched."""
+        if self.joint or self.options.passes is not None:
+            return not self.joint and self.options.passes == 2
+        return plan is not None and plan.chosen.loss > WORTH and 2 < self.source.n <= MOST_COLUMNS
+
+    def _matrix(self, query: SecondMoment, share: float, what: str) -> NoisyMatrix:
+        """One release, with a share of what is left of μ²."""
+        answer = self.source.release(query, self.call.mu * math.sqrt(share * self.left), self.run, what)
+        return NoisyMatrix.of(query.matrix(answer), answer.sigma * answer.scale)
+
+    def _at_once(self, prepared: Preparation, plan: TablePlan | None) -> TableBasis:
         n, constant = self.source.n, 0
+        facts: dict[str, Any] = {"passes": 1}
+        assert self.persons is not None
+        assert self.unit.norm is not None
+        mean = np.zeros(n) if prepared.centre is None else prepared.centre
         if self.joint:
             constant = round(math.sqrt(_JOINT) * 2.0**ROW_BITS)
         query = SecondMoment(self.unit, n, prepared, constant)
-        what = f"matrix of {n} columns" + (" with their sums" if constant else "")
-        answer = self.source.release(query, self.call.mu * math.sqrt(self.left), self.run, what)
-        matrix = query.matrix(answer)
-        mean = np.zeros(n) if prepared.centre is None else prepared.centre
-        assert self.persons is not None
-        if constant:
-            assert self.unit.norm is not None
-            b = constant * self.unit.norm * 2.0**-ROW_BITS
-            mean = matrix[:n, n] / b / self.persons
-            matrix = matrix[:n, :n] - self.persons * np.outer(mean, mean)
-        deviation = answer.sigma * answer.scale
-        values, vectors = np.linalg.eigh(matrix)
-        clean = debiased(values[::-1], n, deviation / math.sqrt(2))
-        total = max(float(np.trace(matrix)), float(clean.sum()), 0.0)
+        if self._two_passes(plan):
+            first = self._matrix(query, FIRST, f"matrix of {n} columns, first pass")
+            passed = second_pass(first, self.persons, self.unit.norm, 1.0 if plan is None else plan.chosen.kept)
+            query = SecondMoment(replace(self.unit, norm=passed.norm), n, replace(prepared, map=passed.map))
+            second = self._matrix(query, 1 - FIRST, f"matrix of {n} columns, second pass")
+            values, vectors, lift = merged(first, second, passed)
+            facts = {"passes": 2, "second_norm": passed.norm}
+        else:
+            first = self._matrix(query, 1.0, f"matrix of {n} columns" + (" with their sums" if constant else ""))
+            if constant:
+                b = constant * self.unit.norm * 2.0**-ROW_BITS
+                mean = first.matrix[:n, n] / b / self.persons
+                matrix = first.matrix[:n, :n] - self.persons * np.outer(mean, mean)
+                first = NoisyMatrix.of(matrix, first.deviation)
+            values, vectors, lift = first.eigenpairs()
+        clean = debiased(values, n, np.sqrt(lift / n))
+        total = max(float(np.trace(first.matrix)), float(clean.sum()), 0.0)
         rank = _rank_of(self.options.rank, clean, total)
-        facts = {"method": "dense", "noise_std": deviation / math.sqrt(2)}
+        order = np.argsort(-clean[:rank], kind="stable")
+        level = max(2 * math.sqrt(float(lift[-1])), 2 * first.deviation)
+        facts |= {"method": "dense", "noise_std": math.sqrt(float(lift[-1]) / n)}
         return TableBasis(
-            signed(vectors[:, ::-1][:, :rank]), clean[:rank], deviation, total, None, None, mean, self.persons,
+            signed(vectors[:, order]), clean[order], first.deviation, level, total, None, None, mean, self.persons,
             self.unit, facts, None,
         )  # fmt: skip
 
@@ -250,9 +283,11 @@ class TableRelease:
         basis = power_basis(call, self.run, self.options.power)
         total = max(float(answer.values[0]), float(basis.eigenvalues.sum()))
         mean = np.zeros(source.n) if prepared.centre is None else prepared.centre
+        noise = float(basis.facts["noise_std"])
+        level = 2 * math.sqrt(source.n) * noise
         return TableBasis(
-            basis.components, basis.eigenvalues, math.sqrt(2) * basis.facts["noise_std"], total, None, None, mean,
-            self.persons, self.unit, basis.facts, None,
+            basis.components, basis.eigenvalues, math.sqrt(2) * noise, level, total, None, None, mean, self.persons,
+            self.unit, basis.facts, None,
         )  # fmt: skip
 
 

@@ -11,20 +11,18 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from dpspectral.core import checks
 from dpspectral.data.rows import Rows
 from dpspectral.linalg.integer_rows import Preparation
 from dpspectral.methods.call import Basis, Call, Seed
-from dpspectral.methods.power import PowerOptions
 from dpspectral.methods.result import Result, read_basis
 from dpspectral.methods.spectrum import intervals
 from dpspectral.methods.table_plan import TablePlan
-from dpspectral.methods.tables import AT_ONCE, TableBasis, TableOptions, TableRelease, check_fits, starting_norm
-from dpspectral.models.columns import bounds_of, ranges_of
+from dpspectral.methods.tables import TableBasis, TableOptions, TableRelease, check_fits, starting_norm
+from dpspectral.models.pca_request import options_of, rank_of
 from dpspectral.models.table_estimator import TableEstimator
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import BoundedRows, Persons
+from dpspectral.privacy.units import Persons
 from dpspectral.release.source import Curator, restarted
 from dpspectral.reports.basis_page import report
 from dpspectral.reports.table_figures import biplot, new_panels, scree
@@ -77,6 +75,10 @@ class PrivatePCA(TableEstimator):
         public).
     n_samples : int, optional
         Declared number of rows, or of persons. Without it a noisy number is released (with the mean, or with 1% of μ²).
+    passes : 1 or 2, optional
+        Release the matrix in one piece, or a third of the budget first and the rest for rows shrunk along the strong
+        directions found (`dpspectral.methods.table_passes`). Chosen by the predicted loss if not given; 1 with a given
+        norm.
     iterations, oversampling : int, optional
         Use the power method, with so many products and extra columns; otherwise the matrix is released at once for up
         to 2,048 columns.
@@ -136,6 +138,7 @@ class PrivatePCA(TableEstimator):
         whiten: bool = False,
         neighbours: str = "add-remove",
         n_samples: int | None = None,
+        passes: int | None = None,
         iterations: int | None = None,
         oversampling: int | None = None,
         random_state: Seed | None = None,
@@ -159,6 +162,7 @@ class PrivatePCA(TableEstimator):
         self.whiten = whiten
         self.neighbours = neighbours
         self.n_samples = n_samples
+        self.passes = passes
         self.iterations = iterations
         self.oversampling = oversampling
         self.random_state = random_state
@@ -169,88 +173,23 @@ class PrivatePCA(TableEstimator):
         """Spend the budget on a basis of X. `groups` as in the constructor, for this call."""
         rows = self._rows(X, self.groups if groups is None else groups)
         names = self._names()
-        options, unit = self._asked(rows, names)
+        options = options_of(self, rows.shape[1], names, self._public_number(rows))
+        start = starting_norm(rows.shape[1], options)
+        unit = self._unit(rows, start, options.contribution or "weights")
         source = Curator(rows, unit, noise=restarted(self.noise))  # raises on bad data
         call = Call(
-            source, self._rank(rows.shape[1])[0], unit=unit, budget=self._budget(),
+            source, rank_of(self, rows.shape[1])[0], unit=unit, budget=self._budget(),
             ledger=self.ledger, users=self.n_samples, random_state=self.random_state,
         )  # fmt: skip
         check_fits(call, options)
         with call.reserve() as run:
             made = TableRelease(call, run, options).basis()
             facts = {**made.facts, "table": self._facts(made, options)}
+            facts = {name: value for name, value in facts.items() if name not in ("passes", "second_norm")}
             basis = Basis(made.components, made.eigenvalues, made.unit, facts)
-            result = call.result(run, basis, "" if made.plan is None else made.plan.reason)
+            result = call.result(run, basis, made.reason)
         self._keep_table(result, made, names)
         return self
-
-    # ---- what is asked
-
-    def _rank(self, n: int) -> tuple[int, int | float]:
-        """The largest number of components, and what was asked for."""
-        wanted = self.n_components
-        if isinstance(wanted, (float, np.floating)) and not float(wanted).is_integer():
-            part = checks.real("n_components", wanted, low=0, high=1)
-            if self._power(n) is not None:
-                raise ValueError(
-                    f"n_components={part:g} as a part of the variance needs the whole matrix: leave iterations and "
-                    f"oversampling out, with at most {AT_ONCE} columns"
-                )
-            return n, part
-        if checks.integer("n_components", wanted, low=1) > n:
-            raise ValueError(f"n_components={wanted} is more than n_features={n}")
-        return int(wanted), int(wanted)
-
-    def _power(self, n: int) -> PowerOptions | None:
-        """Options of the power method, where it is used."""
-        if self.iterations is None and self.oversampling is None and n <= AT_ONCE:
-            return None
-        return PowerOptions(iterations=self.iterations, oversampling=self.oversampling)
-
-    def _asked(self, rows: Rows, names: Sequence[str] | None) -> tuple[TableOptions, BoundedRows]:
-        """Every argument, checked; what it means for this table, and the unit with a first norm."""
-        n = rows.shape[1]
-        bounds = bounds_of(self.bounds, names, n)
-        norm: float | str | None = self.norm
-        if norm is not None and norm != "private":
-            norm = checks.real("norm", norm, low=1e-30, high=1e30)
-        elif bounds is None:
-            BoundedRows(norm=None)  # says what is missing
-        checks.choice("gaps", self.gaps, ("midpoint", "mean"))
-        checks.choice("centring", self.centring, ("auto", "first", "joint"))
-        checks.choice("contribution", self.contribution, ("auto", "weights", "clip"))
-        checks.flag("whiten", self.whiten)
-        checks.optional_integer("n_samples", self.n_samples, low=1)
-        low, high = (None, None) if bounds is None else bounds
-        options = TableOptions(
-            rank=self._rank(n)[1],
-            norm=norm,
-            low=low,
-            high=high,
-            mean=self._mean(n),
-            mean_share=checks.real("mean_share", self.mean_share, low=0, high=1),
-            bounds_share=checks.real("bounds_share", self.bounds_share, low=0, high=1),
-            gaps=self.gaps,
-            contribution=None if self.contribution == "auto" else self.contribution,
-            centring=self.centring,
-            persons=self._public_number(rows),
-            power=self._power(n),
-        )
-        if self.mean_share + self.bounds_share > 0.95:
-            raise ValueError("mean_share and bounds_share leave too little for the matrix; together at most 0.95")
-        ranges = ranges_of(self.bounds_range, names, options.private_columns, n)
-        if ranges is not None:
-            options = TableOptions(**{**vars(options), "ranges": ranges})
-        start, kind = starting_norm(n, options), options.contribution or "weights"
-        return options, self._unit(rows, start, kind)
-
-    def _mean(self, n: int) -> Reals | str:
-        if isinstance(self.mean, str):
-            return checks.choice("mean", self.mean, ("private", "none"))
-        centre = np.asarray(self.mean, dtype=np.float64)
-        if centre.shape != (n,) or not np.isfinite(centre).all():
-            raise ValueError(f"mean must be 'private', 'none' or {n} finite numbers, got {self.mean!r}")
-        return centre
 
     # ---- what is kept
 
@@ -272,6 +211,8 @@ class PrivatePCA(TableEstimator):
             "whiten": bool(self.whiten),
             "total": made.total,
             "deviation": made.deviation,
+            "level": made.level,
+            **{name: made.facts[name] for name in ("passes", "second_norm") if name in made.facts},
         }
 
     def _keep_table(self, result: Result, made: TableBasis, names: Sequence[str] | None) -> None:
@@ -343,9 +284,7 @@ class PrivatePCA(TableEstimator):
         """Write all that was released to an .npz file; it may be published."""
         check_is_fitted(self)
         more: dict[str, Any] = {"pca_mean": self._centre, "pca_bounds": self.bounds_}
-        more["pca_group"] = (
-            self.groups if isinstance(self.groups, str) else None
-        )  # to transform tables with this column
+        more["pca_group"] = self._group_column  # to transform tables with this column
         more = {name: np.asarray(value) for name, value in more.items() if value is not None}
         self.result_.save(path, **more)
 

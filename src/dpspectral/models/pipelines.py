@@ -18,8 +18,10 @@ def check_pipeline(pipe: Any, *, error: bool = False) -> list[str]:
     Such a step (a scaler, an imputer, a feature selection) lets one row change all others before they are protected.
     Steps of this package, and steps that need no fit (`FunctionTransformer`, `Normalizer`), are fine: what they make of
     a row depends on that row and on released or public numbers. `FunctionTransformer` is taken at its word.
-    With `error=True` a ValueError names the steps.
+    `pipe` may be wrapped, in a `GridSearchCV` for instance. With `error=True` a ValueError names the steps.
     """
+    if not hasattr(pipe, "get_params") or isinstance(pipe, type):
+        raise TypeError(f"pipe must be a Pipeline, or an estimator that holds one, got {type(pipe).__name__}")
     named = [name for name, private in _before(pipe, "") if not private]
     if named and error:
         raise ValueError(
@@ -32,7 +34,7 @@ def check_pipeline(pipe: Any, *, error: bool = False) -> list[str]:
 def _before(pipe: Any, prefix: str) -> Iterator[tuple[str, bool]]:
     """(name, whether it is harmless) of every step that comes before a private one."""
     if not isinstance(pipe, Pipeline):
-        for name, part in _parts(pipe):
+        for name, part in _parts(pipe) or _wrapped(pipe):
             yield from _before(part, f"{prefix}{name}.")
         return
     last = max((k for k, (_, step) in enumerate(pipe.steps) if _holds_private(step)), default=-1)
@@ -55,6 +57,18 @@ def _parts(step: Any) -> list[tuple[str, Any]]:
     return []
 
 
+def _wrapped(step: Any) -> list[tuple[str, Any]]:
+    """The estimators among the parameters of another, a search or an ensemble."""
+    if not hasattr(step, "get_params") or isinstance(step, type):
+        return []
+    found: list[tuple[str, Any]] = []
+    for name, value in step.get_params(deep=False).items():
+        listed = value if isinstance(value, list) else [(name, value)]
+        pairs = [pair for pair in listed if isinstance(pair, tuple) and len(pair) == 2]
+        found += [(str(inner), part) for inner, part in pairs if hasattr(part, "fit") and not isinstance(part, type)]
+    return found
+
+
 def _leaves(step: Any, name: str) -> Iterator[tuple[str, bool]]:
     if isinstance(step, str) or step in _WORDLESS:
         return
@@ -70,7 +84,7 @@ def _is_private(step: Any) -> bool:
 
 
 def _holds_private(step: Any) -> bool:
-    return _is_private(step) or any(_holds_private(part) for _, part in _parts(step))
+    return _is_private(step) or any(_holds_private(part) for _, part in _parts(step) or _wrapped(step))
 
 
 def _is_fitted(step: Any) -> bool:

@@ -133,7 +133,8 @@ class PrivateStandardScaler(TableEstimator):
         """The names of the columns."""
         check_is_fitted(self)
         if input_features is not None:
-            return np.asarray(input_features, dtype=object)
+            kept = [name for name in input_features if name != self._group_column]
+            return np.array(kept, dtype=object)
         return np.array(self._names() or [f"x{k}" for k in range(len(self.mean_))], dtype=object)
 
     def transform(self, X: ArrayLike) -> Reals:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpspectral.core import checks
 from dpspectral.data.frames import is_frame, numbers_and_persons
@@ -38,6 +38,7 @@ class TableEstimator(PrivateDecomposition):
     def _rows(self, X: Any, groups: Any) -> Rows:
         """The data as rows of persons or single rows; every row is looked at on its own."""
         self._budget()
+        self._group = groups if isinstance(groups, str) else None
         if isinstance(X, Rows):
             if groups is not None:
                 raise ValueError("groups: the rows know whose they are; leave it out")
@@ -51,7 +52,10 @@ class TableEstimator(PrivateDecomposition):
         persons = groups
         if isinstance(groups, str):
             if not is_frame(X):
-                raise ValueError(f"groups={groups!r} names a column, but the data has no column names; pass a frame")
+                raise ValueError(
+                    f"groups={groups!r} names a column, but the data has no column names; pass a frame, or the person "
+                    "of each row as an array (after another step of a pipeline: pipe.fit(X, STEP__groups=persons))"
+                )
             X, persons = numbers_and_persons(X, groups)
         data = self._checked(X, reset=True)
         if sp.issparse(data):
@@ -69,6 +73,19 @@ class TableEstimator(PrivateDecomposition):
         return grouped(data, persons, self._most)
 
     @property
+    def _group_column(self) -> str | None:
+        """The column of persons, as the last fit or the constructor names it."""
+        column: str | None = getattr(self, "_group", None)
+        return column if column is not None else self.groups if isinstance(self.groups, str) else None
+
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Names of the outputs. `input_features` may have the column of persons, which is not transformed."""
+        check_is_fitted(self)
+        if input_features is not None and hasattr(self, "feature_names_in_"):
+            input_features = [name for name in input_features if name != self._group_column]
+        return super().get_feature_names_out(input_features)
+
+    @property
     def _most(self) -> int:
         given = 1 if self.rows_per_group is None else self.rows_per_group
         return checks.integer("rows_per_group", given, low=1, high=MOST_ROWS)
@@ -76,7 +93,7 @@ class TableEstimator(PrivateDecomposition):
     def _checked(self, X: Any, reset: bool) -> Any:
         """Validated by scikit-learn. With bounds, gaps (NaN) are fine, and infinite values are clipped."""
         if is_frame(X):
-            X = numbers_and_persons(X, self.groups if isinstance(self.groups, str) else None, optional=True)[0]
+            X = numbers_and_persons(X, self._group_column, optional=True)[0]
         if self.bounds is not None:
             return validate_data(self, X, dtype=np.float64, ensure_all_finite=False, reset=reset)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ _NAMED = 30  # columns that are named in a biplot, longest arrows first
 def noise_level(result: Result) -> float:
     """About the largest variance that noise alone would show."""
     table = result.facts.table or {}
-    n = len(result.components)
-    return 2 * math.sqrt(n) * float(table["deviation"]) / math.sqrt(2) / int(table["persons"])
+    return float(table["level"]) / int(table["persons"])
 
 
 def scree(result: Result, axes: Any = None) -> Any:

@@ -13,6 +13,7 @@ from dpspectral.reports import page
 from dpspectral.reports.table_figures import biplot, noise_level, scree
 
 _SHOWN_COMPONENTS, _SHOWN_COLUMNS = 6, 5
+_SECOND = "rows shrunk along the strong directions of the first pass, then clipped to {:.4g}"
 _GAPS = {"midpoint": "by the midpoint of the column's bounds", "mean": "by the private mean of the column"}
 
 
@@ -59,6 +60,7 @@ def settings(table: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("gaps", f"filled {_GAPS[table['gaps']]}" if table["gaps"] in _GAPS else "there were none"),
         ("mean", {"private": "private, paid for", "none": "not subtracted"}.get(str(table["mean"]), "public")),
         ("row norm", f"{table['norm']:.4g}"),
+        *([("second pass", _SECOND.format(table["second_norm"]))] if "second_norm" in table else []),
     ]
     if table["grouped"]:
         kept = f"the first {table['rows_per_group']}" if table["rows_per_group"] > 1 else "the first one"
