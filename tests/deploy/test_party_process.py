@@ -10,8 +10,10 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +21,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpspectral import Budget, Ledger
+from dpspectral import Budget, Interaction, Ledger
 from dpspectral.cli import main
-from dpspectral.cli.party import JsonLines
+from dpspectral.cli.party import JsonLines, PlainLines
 from dpspectral.deploy.party.approvals import Approvals
 from dpspectral.deploy.party.carrier import Reply, ask, headed
 from dpspectral.deploy.party.identity import make_identity, read_identity, read_members
@@ -32,15 +34,16 @@ from dpspectral.deploy.party.policy import Policy
 from dpspectral.deploy.party.service import Service
 from dpspectral.deploy.settings import SettingsError
 from dpspectral.privacy.iterate import Iterate
+from dpspectral.privacy.ledger import Release
 from dpspectral.protocols.common.catalogue_digest import catalogue_digest
 from dpspectral.protocols.common.encoding import RefusedError
-from dpspectral.protocols.common.keys import signing_key
+from dpspectral.protocols.common.keys import digest, signing_key
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.secure_sum.messages import Frame, Kind
-from dpspectral.protocols.secure_sum.setup import Setup
+from dpspectral.protocols.secure_sum.setup import VERSION, Setup
 from dpspectral.release.queries import Product
 
-PLANNED = Budget(2, 1e-6)
+PLANNED, UNIT = Budget(2, 1e-6), Interaction()
 
 
 @pytest.fixture
@@ -179,7 +182,7 @@ def test_a_run_needs_the_members_items_and_numbers_that_the_party_knows(folder):
 def test_a_run_waits_for_approval_and_an_approval_is_for_one_run(folder):
     service = Service(Policy.read(folder / "policy.toml"))
     message, setup = begin(folder)
-    name = name_of(setup)
+    name = name_of(setup)[:12]
     with pytest.raises(NotAllowedError, match=f"waits for the party's approval .{name}"):
         service.receive(message)
     told = party(folder, "pending").output
@@ -207,6 +210,41 @@ def test_an_approval_is_of_what_was_shown(folder):
         with pytest.raises(NotAllowedError, match="waits for the party's approval"):
             service.receive(begin(folder, **changes)[0])
     assert service.receive(message)[5] == Kind.KEYS
+
+
+def test_names_that_begin_alike_are_told_apart(folder):
+    """A server tries 2^24 remarks and has two requests whose names share twelve letters: a modest one, which a person
+    approves, and a large one. With names of twelve letters the approval let the large one run."""
+    approvals, alike = Approvals(folder / "approvals"), "3f0c61b2a9d4"
+    modest, large = alike + "0" * 52, alike + "1" * 52
+    with pytest.raises(NotAllowedError):
+        approvals.require(modest, "little")
+    assert approvals.approve(alike) == "little"
+    with pytest.raises(NotAllowedError):
+        approvals.require(large, "much")
+    approvals.require(modest, "little")
+    for name, words in ((modest, "little"), (large, "much")):
+        with pytest.raises(NotAllowedError):
+            approvals.require(name, words)
+    with pytest.raises(ValueError, match="give the whole name"):
+        approvals.approve(alike)
+    assert approvals.approve(large) == "much"
+    assert len(name_of(begin(folder)[1])) == 64
+
+
+def test_an_approval_that_a_backup_puts_back_is_not_valid_again(folder):
+    policy = Policy.read(folder / "policy.toml")
+    service = Service(policy)
+    message, setup = begin(folder)
+    with pytest.raises(NotAllowedError):
+        service.receive(message)
+    Approvals(policy.approvals).approve(name_of(setup))
+    kept = {one: one.read_bytes() for one in policy.approvals.iterdir()}
+    assert service.receive(message)[5] == Kind.KEYS
+    for file, content in kept.items():
+        file.write_bytes(content)
+    with pytest.raises(NotAllowedError, match="waits for the party's approval"):
+        service.receive(begin(folder, b"another run.....")[0])
 
 
 def test_what_waits_does_not_fill_the_disk(folder):
@@ -307,6 +345,28 @@ def test_a_socket_that_a_killed_process_left_is_replaced(short):
         assert (short / "s").exists()
 
 
+def test_few_requests_are_in_memory_at_a_time(short):
+    """A hostile app opens many connections and sends long frames: eight are read, the others wait."""
+    inside, most, lock = [], [], threading.Lock()
+
+    def slow(content):
+        with lock:
+            inside.append(content)
+            most.append(len(inside))
+        time.sleep(0.05)
+        with lock:
+            inside.pop()
+        return b"done"
+
+    with SocketServer(short / "s", slow) as server:
+        server.background(0.02)
+        with ThreadPoolExecutor(20) as pool:
+            replies = list(pool.map(lambda _: ask(short / "s", b"frame"), range(20)))
+        server.shutdown()
+    assert replies == [Reply(b"done")] * 20
+    assert max(most) <= 8
+
+
 @pytest.mark.slow
 def test_serve_as_a_process(folder):
     """Started, asked, ended by SIGTERM: the socket is gone, the log says what happened and shows no secret."""
@@ -347,6 +407,94 @@ def test_a_log_shows_no_secret(folder, caplog):
     assert "begins" in caplog.text
     assert not any(secret.hex()[:16] in caplog.text + repr(service) for secret in own)
     assert Ledger.open(folder / "party.ledger").entries == ()
+
+
+# Backups
+
+
+def test_with_an_anchor_the_markers_lie_beside_it(short):
+    own, elsewhere = short / "party", short / "elsewhere"
+    elsewhere.mkdir()
+    given = ["--name", "us", "--epsilon", "5", "--delta", "1e-6", "--anchor", str(elsewhere / "us.anchor")]
+    assert CliRunner().invoke(main, ["party", "init", str(own), *given]).exit_code == 0
+    assert Policy.read(own / "policy.toml").markers == elsewhere.resolve() / "us.anchor.rounds"
+
+
+def test_a_party_whose_folder_was_put_back_goes_on_with_nothing(folder, short):
+    """Its ledger, its markers and what it keeps of runs, all of an hour ago: the run that it had begun is gone."""
+    edit(folder, "approval = true", "approval = false")
+    edit(folder, '# state = "/run/dpspectral/state"', 'state = "state"')
+    policy = Policy.read(folder / "policy.toml")
+    service = Service(policy)
+    message, setup = begin(folder)
+    shutil.copytree(policy.markers, short / "old")
+    service.receive(message)
+    assert list(Service(policy)._clients) == [setup.run]  # a restart
+    shutil.rmtree(policy.markers)
+    shutil.copytree(short / "old", policy.markers)
+    assert not Service(policy)._clients
+    assert not list(policy.state.iterdir())
+
+
+def test_a_ledger_that_was_put_back_is_refused_until_what_was_spent_is_recorded(folder, short):
+    file = folder / "party.ledger"
+    file.unlink()
+    Ledger.create(file, Budget(5, 1e-6), anchor=short / "anchor")
+    policy, kept = Policy.read(folder / "policy.toml"), file.read_bytes()
+    Ledger.open(file).charge(Release("a sum", UNIT.relation, 1.0, 1.0, 1.0, True))
+    file.write_bytes(kept)
+    for command in (["check"], ["serve", "--dry-run"]):
+        found = party(folder, *command)
+        assert found.exit_code != 0
+        assert "restored from a backup" in " ".join(found.output.split())
+    found = CliRunner().invoke(main, ["ledger", "record", str(file)])
+    assert found.exit_code == 0, found.output
+    assert policy.open_ledger().mu >= 1.0
+    assert party(folder, "check").exit_code == 0
+
+
+# Keys and versions
+
+
+def test_a_member_gets_a_new_key_and_the_old_one_is_worth_nothing(folder, short):
+    """The line in everybody's list is replaced and processes restarted: runs of the old list are refused, by name."""
+    edit(folder, "approval = true", "approval = false")
+    old, _ = begin(folder)
+    lines = (folder / "members.txt").read_text().splitlines()
+    lines[-1] = make_identity(short / "fresh", "other1")
+    (folder / "members.txt").write_text("\n".join(lines) + "\n")
+    service = Service(Policy.read(folder / "policy.toml"))
+    with pytest.raises(NotAllowedError, match="members: the server's list of members is not the one"):
+        service.receive(old)
+    new, _ = begin(folder)
+    assert service.receive(new)[5] == Kind.KEYS
+    (folder / "members.txt").write_text("\n".join(lines[:-1]) + "\n")  # a member is removed
+    with pytest.raises(NotAllowedError, match="members: the server's list"):
+        Service(Policy.read(folder / "policy.toml")).receive(new)
+
+
+def test_this_partys_own_new_key_must_be_in_the_list(folder, short):
+    make_identity(short / "fresh", "us")
+    shutil.copy(short / "fresh", folder / "identity.key")
+    found = party(folder, "check")
+    assert found.exit_code != 0
+    assert "is the key of none of" in " ".join(found.output.split())
+
+
+def test_another_version_is_refused_by_name(folder):
+    """Older and newer ones, before anything is begun, and the server is told which."""
+    edit(folder, "approval = true", "approval = false")
+    service = Service(Policy.read(folder / "policy.toml"))
+    message, _ = begin(folder)
+    for version in (VERSION - 1, VERSION + 1):
+        other = bytearray(message[:-16])
+        other[4] = version
+        whole = bytes(other) + digest(bytes(other))[:16]
+        reply = answered(service.receive, whole)
+        assert reply.answer is None
+        assert reply.reason == f"version: a message of version {version}; this is version {VERSION}"
+    assert not list(service.policy.markers.iterdir())
+    assert service.receive(message)[5] == Kind.KEYS
 
 
 # Operators
@@ -407,3 +555,15 @@ def test_a_log_of_json_has_one_object_for_each_line():
     told = json.loads(JsonLines().format(record))
     assert told["message"] == 'no answer: a "text"\nof two lines'
     assert "\n" not in JsonLines().format(record)
+
+
+def test_logs_show_no_control_characters_and_have_fields(folder):
+    """What a server sends may come back in a reason: an unknown name of a unit's argument, say."""
+    wrong = "a\x1b[2J\x9b2J\u202eb\r\n\N{GREEK SMALL LETTER MU}"
+    record = logging.LogRecord("dpspectral.party", logging.WARNING, "", 0, "no answer: %s", (wrong,), None)
+    record.fields = {"run": "00ff", "round": 2}
+    for line in (PlainLines("%(message)s").format(record), JsonLines().format(record)):
+        assert line.isprintable()
+        assert "\N{GREEK SMALL LETTER MU}" in line
+    told = json.loads(JsonLines().format(record))
+    assert (told["message"], told["run"], told["round"]) == (f"no answer: {wrong}", "00ff", 2)

@@ -93,7 +93,7 @@ def main() -> None:
             out = folder / f"{stage}-{party}-{victims.replace(' ', '-')}.npz"
             process = network.parties_processes[victim].pid if party else 0
             killed = "the party's process" if party else "the node"
-            place = app(folder, PARTIES, out=str(out), patience=90.0, kind=int(kind), victims=victims, process=process)
+            place = app(folder, out=str(out), patience=90.0, kind=int(kind), victims=victims, process=process)
             (place / "dying.py").write_text(CLIENT)
             config = (place / "pyproject.toml").read_text()
             config = config.replace("dpspectral.deploy.flower.client_app:app", "dying:app")

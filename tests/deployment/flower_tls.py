@@ -5,8 +5,8 @@
 Needs `pip install 'dpspectral[flower]'`. Makes a certificate authority, keys, data, a policy and a ledger for each
 party, starts everything, runs the packaged app, and checks: with the same injected noise the basis is that of the
 in-process run, bit for bit; a node with a key that was not registered is refused; ledgers hold what was released. Each
-party has a process of its own; as root, with a Python that everybody may run, each under an account of its own, and the
-nodes under another one (what such a node can reach: party_accounts.py).
+party has a process of its own. As root each has an account of its own, too, and the nodes another one; then a hostile
+ClientApp is submitted, as whoever reaches the SuperLink can: it tries all files, processes and sockets of all parties.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ import grp
 import ipaddress
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import flwr
 import numpy as np
 import scipy.sparse as sp
 from cryptography import x509
@@ -34,27 +37,48 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+import dpspectral
 from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PowerOptions, Result, SecureSum, decompose
 from dpspectral.data.synthetic import tastes
 from dpspectral.deploy.party.identity import make_identity
 
 BIN = Path(sys.executable).parent
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+ACCOUNT = 61_000  # of the first party
 
 
-def other_accounts() -> bool:
-    """Whether processes can be started under other accounts: as root, with a Python that everybody may run."""
-    command = [sys.executable, "-c", "import dpspectral"]
-    try:
-        return not subprocess.run(command, user=61_000, group=61_000, extra_groups=[], cwd="/").returncode
-    except OSError:
-        return False
+def others_can(option: str, file: str | Path) -> bool:
+    return not subprocess.call(["test", option, os.path.realpath(file)], user=ACCOUNT, group=ACCOUNT, extra_groups=[])
 
 
-ACCOUNTS = other_accounts()
-ACCOUNT, NODES = 61_000, grp.getgrnam("nogroup") if ACCOUNTS else grp.getgrgid(os.getgid())  # of parties, of nodes
+# Whether processes can be started under other accounts: as root, where others can read this package and Flower.
+ACCOUNTS = os.getuid() == 0 and all(others_can("-r", str(one.__file__)) for one in (dpspectral, flwr))
+NODES = grp.getgrnam("nogroup") if ACCOUNTS else grp.getgrgid(os.getgid())
+NODE = ACCOUNT - 1  # of all nodes
 GROUP = f'socket_group = "{NODES.gr_name}"\n' if ACCOUNTS else ""
 UNIT, BUDGET, RANK, ITEMS, SEED = Interaction(20), Budget(5.0, 1e-8), 8, 150, 7
+
+
+def commands(folder: Path) -> Path:
+    """Where the commands lie. A Python that only its owner may run is copied, without its packages, for everybody."""
+    if not ACCOUNTS or others_can("-x", sys.executable):
+        return BIN
+    place, library = folder / "python", Path(sysconfig.get_path("stdlib"))
+    left_out = shutil.ignore_patterns("site-packages", "test", "__pycache__", "idlelib", "config-*")
+    shutil.copytree(library, place / "lib" / library.name, ignore=left_out)
+    for shared in Path(sysconfig.get_config_var("LIBDIR")).glob("libpython*"):
+        shutil.copy(shared, place / "lib")
+    (place / "bin").mkdir()
+    python = Path(shutil.copy(os.path.realpath(sys.executable), place / "bin" / "python"))
+    packages = place / "lib" / library.name / "site-packages"
+    packages.mkdir()
+    (packages / "all.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+    for script in BIN.iterdir():
+        if script.is_file() and (text := script.read_bytes()).startswith(b"#!"):
+            (place / "bin" / script.name).write_bytes(f"#!{python}\n".encode() + text.split(b"\n", 1)[1])
+            (place / "bin" / script.name).chmod(0o755)
+    os.environ["LD_LIBRARY_PATH"] = str(place / "lib")
+    return place / "bin"
 
 
 def certificates(folder: Path) -> None:
@@ -121,6 +145,7 @@ def party_files(folder: Path, R: sp.csr_array, parties: int, room: float = 1) ->
             for place in (own, *own.iterdir()):
                 os.chown(place, ACCOUNT + party, ACCOUNT + party)
             own.chmod(0o700)
+        folder.chmod(0o1777)  # every party makes its socket here
 
 
 class Deployment:
@@ -130,23 +155,28 @@ class Deployment:
         self.folder, self.parties, self.port = folder, parties, free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.parties_processes: dict[int, subprocess.Popen[bytes]] = {}
-        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        self.commands = commands(folder)
+        path = f"{self.commands}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, **ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}
         certificates(folder)
         for number in range(parties + 1):  # the last one is not registered
             node_key(folder, number)
-        (folder / "flwr").mkdir(exist_ok=True)
+        for home in ("flwr", "node"):
+            (folder / home).mkdir(exist_ok=True)
+        for place in (folder / "node", *folder.glob("node*.key")) if ACCOUNTS else ():
+            os.chown(place, NODE, NODES.gr_gid)
         (folder / "flwr" / "config.toml").write_text(
             f'[superlink]\ndefault = "test"\n[superlink.test]\naddress = "127.0.0.1:{self.port}"\n'
             f'root-certificates = "{folder / "ca.crt"}"\n'
         )
 
-    def start(self, name: str, *command: str, **account: object) -> subprocess.Popen[bytes]:
-        log = (self.folder / f"{name}.log").open("wb")
-        found = subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]], stdout=log, stderr=subprocess.STDOUT, env=self.environment,
-            start_new_session=True, **account,  # type: ignore[call-overload]
-        )  # fmt: skip
+    def start(self, name: str, home: Path, *command: str, **account: object) -> subprocess.Popen[bytes]:
+        environment = {**self.environment, "HOME": str(home), "FLWR_HOME": str(home)}
+        with (self.folder / f"{name}.log").open("ab") as log:
+            found = subprocess.Popen(
+                [str(self.commands / command[0]), *command[1:]], stdout=log, stderr=subprocess.STDOUT, cwd="/",
+                env=environment, start_new_session=True, **account,  # type: ignore[call-overload]
+            )  # fmt: skip
         self.processes.append(found)
         return found
 
@@ -156,10 +186,10 @@ class Deployment:
 
     def party(self, number: int) -> subprocess.Popen[bytes]:
         """The party's own process, under its own account; the group of nodes may connect to its socket."""
-        policy = str(self.folder / f"party{number}" / "policy.toml")
-        own = ACCOUNT + number
+        own, home = ACCOUNT + number, self.folder / f"party{number}"
+        policy = str(home / "policy.toml")
         account = {"user": own, "group": own, "extra_groups": [NODES.gr_gid]} if ACCOUNTS else {}
-        found = self.start(f"party{number}", "dpspectral", "party", "serve", "--policy", policy, **account)
+        found = self.start(f"party{number}", home, "dpspectral", "party", "serve", "--policy", policy, **account)
         self.parties_processes[number] = found
         for _ in range(600):
             if (self.folder / f"{number}.sock").is_socket() and found.poll() is None and self.answers(number):
@@ -169,8 +199,8 @@ class Deployment:
 
     def superlink(self) -> None:
         self.start(
-            "superlink", "flower-superlink", "--ssl-ca-certfile", str(self.folder / "ca.crt"), "--ssl-certfile",
-            str(self.folder / "server.crt"), "--ssl-keyfile", str(self.folder / "server.key"),
+            "superlink", self.folder / "flwr", "flower-superlink", "--ssl-ca-certfile", str(self.folder / "ca.crt"),
+            "--ssl-certfile", str(self.folder / "server.crt"), "--ssl-keyfile", str(self.folder / "server.key"),
             "--enable-supernode-auth", "--disable-runtime-dependency-installation", "--port", str(self.port),
         )  # fmt: skip
         self.wait_until_open()
@@ -184,16 +214,16 @@ class Deployment:
 
     def flwr(self, *arguments: str, check: bool = True) -> str:
         found = subprocess.run(
-            [str(BIN / "flwr"), *arguments], env=self.environment, capture_output=True, text=True, timeout=600
+            [str(self.commands / "flwr"), *arguments], env=self.environment, capture_output=True, text=True, timeout=600
         )
         if check and found.returncode:
             raise AssertionError(found.stdout + found.stderr)
         return found.stdout + found.stderr
 
     def supernode(self, number: int, key: int | None = None) -> subprocess.Popen[bytes]:
-        account = {"user": ACCOUNT - 1, "group": NODES.gr_gid, "extra_groups": []} if ACCOUNTS else {}
+        account = {"user": NODE, "group": NODES.gr_gid, "extra_groups": []} if ACCOUNTS else {}
         return self.start(
-            f"node{number if key is None else 'x'}", "flower-supernode", "--root-certificates",
+            f"node{number if key is None else 'x'}", self.folder / "node", "flower-supernode", "--root-certificates",
             str(self.folder / "ca.crt"), "--superlink", f"127.0.0.1:{self.port}", "--auth-supernode-private-key",
             str(self.folder / f"node{number if key is None else key}.key"), "--node-config",
             f'socket="{self.folder / f"{number}.sock"}"',
@@ -220,7 +250,7 @@ def deployed(folder: Path, parties: int) -> Iterator[Deployment]:
         found.stop()
 
 
-def app(folder: Path, parties: int, **more: object) -> Path:
+def app(folder: Path, **more: object) -> Path:
     """The packaged app: a pyproject.toml that points at our ServerApp and ClientApp."""
     config = {
         "items": str(folder / "items.txt"), "unit": "interaction", "floor": 20, "rank": RANK, "epsilon": 5.0,
@@ -231,7 +261,8 @@ def app(folder: Path, parties: int, **more: object) -> Path:
     }  # fmt: skip
     lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in config.items())
     place = folder / "app"
-    place.mkdir(exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
     (place / "pyproject.toml").write_text(
         '[project]\nname = "basis"\nversion = "1.0.0"\ndescription = "a private basis"\nlicense = "Apache-2.0"\n'
         'dependencies = []\n[tool.hatch.build.targets.wheel]\npackages = ["."]\n'
@@ -240,6 +271,76 @@ def app(folder: Path, parties: int, **more: object) -> Path:
         f"[tool.flwr.app.config]\n{lines}\n"
     )
     return place
+
+
+HOSTILE = '''"""An app of the server's own: what it can read, stop and get from the parties of a machine."""
+import glob, json, os, socket
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+client = ClientApp()
+server = ServerApp()
+
+
+def tried(what, *given):
+    try:
+        return what(*given) is None or True
+    except OSError:
+        return False
+
+
+def answered(path):
+    got = 0
+    for content in (b"", b"x" * 100, b"dpss" + bytes(60)):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(path)
+            line.sendall(len(content).to_bytes(8, "big") + content)
+            got += line.recv(1) == bytes([1])
+    return got
+
+
+@client.query()
+def attack(message, context):
+    folder, names = str(context.run_config["place"]), ("rows.csv", "identity.key", "party.ledger", "policy.toml")
+    files = sum(
+        tried(os.open, f"{folder}/party{party}/{name}", flags)
+        for party in range(6) for name in names for flags in (os.O_RDONLY, os.O_WRONLY)
+    ) + sum(tried(os.listdir, f"{folder}/party{party}") for party in range(6))
+    processes = sum(
+        tried(os.kill, pid, 0) + tried(os.open, f"/proc/{pid}/mem", os.O_RDONLY)
+        + tried(os.open, f"/proc/{pid}/environ", os.O_RDONLY)
+        for pid in map(int, str(context.run_config["pids"]).split())
+    )
+    answers = sum(map(answered, sorted(glob.glob(f"{folder}/?.sock"))))
+    found = {"account": os.getuid(), "files": files, "processes": processes, "answers": answers}
+    return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
+
+
+@server.main()
+def main(grid, context):
+    nodes = list(grid.get_node_ids())
+    sent = [Message(RecordDict({"go": ConfigRecord({})}), dst_node_id=node, message_type="query") for node in nodes]
+    found = [dict(one.content["found"]) for one in grid.send_and_receive(sent)]
+    with open(str(context.run_config["found"]), "w") as file:
+        json.dump(found, file)
+'''
+
+
+def hostile(network: Deployment) -> list[dict[str, int]]:
+    """What a hostile app found on each node."""
+    pids, found = (process.pid for process in network.parties_processes.values()), network.folder / "found.json"
+    place = app(network.folder, place=str(network.folder), pids=" ".join(map(str, pids)), found=str(found))
+    (place / "hostile.py").write_text(HOSTILE)
+    config = (place / "pyproject.toml").read_text()
+    for ours, theirs in (("server_app:app", "server"), ("client_app:app", "client")):
+        config = config.replace(f"dpspectral.deploy.flower.{ours}", f"hostile:{theirs}")
+    (place / "pyproject.toml").write_text(config)
+    text = network.flwr("run", str(place), "test", "--stream")
+    assert found.exists(), text
+    seen: list[dict[str, int]] = json.loads(found.read_text())
+    return seen
 
 
 class Seeded(Party):
@@ -267,11 +368,12 @@ def main() -> None:
     start = time.perf_counter()
     with deployed(folder, chosen.parties) as network:
         network.supernode(0, key=chosen.parties)  # not registered
-        place = app(folder, chosen.parties)
+        place = app(folder)
         print(network.flwr("run", str(place), "test", "--stream")[-3000:])
         assert (folder / "basis.npz").exists(), f"no result; logs in {folder}"
         print(f"{time.perf_counter() - start:.0f} s")
         refused = (folder / "nodex.log").read_text()
+        seen = hostile(network) if ACCOUNTS else []
     found = Result.load(folder / "basis.npz").components
     expected = in_process(R, chosen.parties)
     print("bit for bit the in-process basis:", np.array_equal(found, expected))
@@ -281,6 +383,14 @@ def main() -> None:
     assert np.array_equal(found, expected)
     assert entries == [2] * chosen.parties
     assert "Failed to activate SuperNode" in refused
+    print("each party under an account of its own, the nodes under another one:", ACCOUNTS)
+    if ACCOUNTS:
+        assert [one["account"] for one in seen] == [NODE] * chosen.parties, seen
+        got = sum(one["files"] + one["processes"] + one["answers"] for one in seen)
+        print("what a hostile ClientApp could read, stop or get:", got)
+        assert got == 0, seen
+    if chosen.folder is None:
+        shutil.rmtree(folder)
 
 
 def in_process(R: sp.csr_array, parties: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from dpspectral.cli.console import facts, plain_errors
 from dpspectral.cli.data_set_ledger import ledger_words
 from dpspectral.core.files import write_text
 from dpspectral.core.private_files import check_private
-from dpspectral.deploy.party.approvals import Approvals
+from dpspectral.deploy.party.approvals import SHOWN, Approvals
 from dpspectral.deploy.party.carrier import ask
 from dpspectral.deploy.party.identity import make_identity
 from dpspectral.deploy.party.local_socket import SocketServer
@@ -36,7 +36,7 @@ identity = "identity.key"
 members = "members.txt"
 socket = "party.sock"
 # state = "/run/dpspectral/state"       # a folder in memory: a party that is restarted goes on with its runs
-# socket_group = "flower"       # a group that may connect, besides the owner
+{markers}# socket_group = "flower"       # a group that may connect, besides the owner
 
 [allow]
 unit = "interaction"
@@ -65,7 +65,11 @@ def init(folder: Path, name: str, epsilon: float, delta: float, anchor: Path | N
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         line = make_identity(folder / "identity.key", name)
         Ledger.create(folder / "party.ledger", budget, anchor=anchor)
-        write_text(folder / "policy.toml", _POLICY.format(epsilon=float(epsilon), delta=float(delta)))
+        markers = (
+            "" if anchor is None else f"markers = {json.dumps(f'{anchor.resolve()}.rounds')}  # beside the anchor\n"
+        )
+        text = _POLICY.format(epsilon=float(epsilon), delta=float(delta), markers=markers)
+        write_text(folder / "policy.toml", text)
     facts(
         [
             ("made", f"{folder}: identity.key, party.ledger, policy.toml"),
@@ -122,7 +126,7 @@ def _readable_by_owner_only(policy: Policy) -> None:
 
 def serve(policy: Path, dry_run: bool, json_log: bool, metrics: int | None) -> None:
     log = logging.StreamHandler(sys.stderr)
-    log.setFormatter(JsonLines() if json_log else logging.Formatter(_LINE))
+    log.setFormatter(JsonLines() if json_log else PlainLines(_LINE))
     logging.basicConfig(level=logging.INFO, handlers=[log])
     told = logging.getLogger("dpspectral.party")
     with plain_errors(), contextlib.ExitStack() as end:
@@ -141,6 +145,8 @@ def serve(policy: Path, dry_run: bool, json_log: bool, metrics: int | None) -> N
         server = SocketServer(found.place("socket"), receive, found.socket_group, service.largest)
         end.enter_context(server)
         signal.signal(signal.SIGTERM, _stop)
+        if found.seed is not None:
+            told.warning("noise is seeded (not_private_seed): nothing that this process answers is private")
         told.info("member %d of %d serves %s", service.number + 1, len(service.members), found.place("socket"))
         try:
             server.serve_forever()
@@ -148,12 +154,25 @@ def serve(policy: Path, dry_run: bool, json_log: bool, metrics: int | None) -> N
             told.info("stopped; runs in progress %s", "have lost this party" if found.state is None else "are kept")
 
 
+def escaped(line: str) -> str:
+    """For a terminal: reasons may quote what a server sent. Also C1 controls and marks that change the direction."""
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in line)
+
+
+class PlainLines(logging.Formatter):
+    """A line of text for each message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record))
+
+
 class JsonLines(logging.Formatter):
-    """A line of JSON for each message."""
+    """A line of JSON for each message, with the run, the round and the stage where it is about one."""
 
     def format(self, record: logging.LogRecord) -> str:
         told = {"time": self.formatTime(record), "logger": record.name, "level": record.levelname}
-        return json.dumps({**told, "message": record.getMessage()}, ensure_ascii=False)
+        told |= getattr(record, "fields", {})
+        return escaped(json.dumps({**told, "message": record.getMessage()}, ensure_ascii=False))
 
 
 def _stop(*_: object) -> None:
@@ -164,7 +183,8 @@ def pending(policy: Path) -> None:
     with plain_errors():
         waiting = Approvals(Policy.read(policy).approvals).waiting()
     for name, words in waiting.items():
-        click.echo(f"{name}  {words}")
+        alike = sum(other.startswith(name[:SHOWN]) for other in waiting) > 1
+        click.echo(f"{name if alike else name[:SHOWN]}  {words}")
     if not waiting:
         click.echo("nothing waits for approval")
 

@@ -3,7 +3,7 @@
 The folder belongs on a file system in memory (under /run), so that what opens a round is never written to a disk, and
 is gone when the machine is: only the process can be restarted. What is kept is replaced before an answer leaves, and is
 as forgetful as the process itself. An old copy of it opens nothing twice: the markers of stages that were begun lie
-elsewhere, and are on disk.
+elsewhere, and are on disk. Nor do old markers: a run whose last stage has none is not gone on with.
 """
 
 from __future__ import annotations
@@ -19,10 +19,16 @@ from dpspectral.core.files import flush
 from dpspectral.protocols.common.encoding import RefusedError
 from dpspectral.protocols.common.holder import Holder
 from dpspectral.protocols.secure_sum.client import Client
+from dpspectral.protocols.secure_sum.memory import Answered, Memory
+from dpspectral.protocols.secure_sum.messages import Kind
 from dpspectral.protocols.secure_sum.setup import RUN_BYTES, Setup
 
 LOG = logging.getLogger("dpspectral.party")
 _ENDING = ".run"
+_BEFORE = {
+    None: "begin", Kind.GREETED: "begin", Kind.ROSTER: "greeted", Kind.DELIVERY: "roster", Kind.SURVIVORS: "ask",
+    Kind.CONFIRMED: "survivors",
+}  # fmt: skip
 
 
 class KeptRuns:
@@ -52,8 +58,10 @@ class KeptRuns:
         if self.folder is not None:
             self._file(run).unlink(missing_ok=True)
 
-    def load(self, members: tuple[bytes, ...], number: int, holder: Holder, identity: bytes) -> dict[bytes, Client]:
-        """Clients as they were, by run, the oldest first. What cannot be read is removed."""
+    def load(
+        self, members: tuple[bytes, ...], number: int, holder: Holder, identity: bytes, answered: Answered
+    ) -> dict[bytes, Client]:
+        """Clients as they were, by run, the oldest first. What cannot be read, or has no marker, is removed."""
         found: dict[bytes, Client] = {}
         for file in sorted(self._files(), key=lambda one: one.stat().st_mtime_ns):
             try:
@@ -62,7 +70,10 @@ class KeptRuns:
                     raise RefusedError("not a run")
                 length = 4 + int.from_bytes(content[:4], "big")
                 setup = Setup.of_terms(run, content[4:length], members)
-                found[run] = Client.load(content[length:], setup, number, holder, identity)
+                client = Client.load(content[length:], setup, number, holder, identity)
+                if not answered.begun(setup, max(client.memory.round, 0), _last_stage(client.memory)):
+                    raise RefusedError("its markers are missing, or older than it is")
+                found[run] = client
             except ValueError as error:
                 LOG.warning("%s is not a run of this party and is removed: %s", file.name, error)
                 file.unlink()
@@ -74,3 +85,10 @@ class KeptRuns:
     def _file(self, run: bytes) -> Path:
         assert self.folder is not None
         return self.folder / f"{run.hex()}{_ENDING}"
+
+
+def _last_stage(memory: Memory) -> str:
+    """That the party has answered."""
+    if memory.awaits is Kind.ASK:
+        return "delivery" if memory.round < 0 else "confirmed"
+    return _BEFORE[memory.awaits]

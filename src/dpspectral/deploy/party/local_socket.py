@@ -12,13 +12,14 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from dpspectral.deploy.party.carrier import LARGEST, Reply, read_headed
 from dpspectral.deploy.party.plan import NotAllowedError
 
 LOG = logging.getLogger("dpspectral.party")
 _SLOW = 60.0  # seconds without a byte
+_AT_ONCE = 8  # requests that are read at a time: memory stays within so many of the largest frames; others wait
 _LONGEST = 100  # bytes of a socket's path: systems have no more than 104 to 108
 
 
@@ -61,6 +62,7 @@ class SocketServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         self, path: Path, receive: Callable[[bytes], bytes], group: str | None = None, largest: int = LARGEST
     ) -> None:
         self.receive, self._path, self.largest = receive, path, largest
+        self._room = threading.BoundedSemaphore(_AT_ONCE)
         if len(os.fsencode(path)) > _LONGEST:
             raise OSError(f"socket: the path {path} is too long for a socket; choose one of {_LONGEST} letters at most")
         owner = None if group is None else _group(group)
@@ -73,6 +75,16 @@ class SocketServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         if owner is not None:
             os.chown(path, -1, owner)
             path.chmod(0o660)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._room.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def background(self, pause: float = 1.0) -> Self:
         """Serve from a thread, which takes up to `pause` seconds to end."""

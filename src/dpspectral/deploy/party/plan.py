@@ -45,8 +45,8 @@ def plain(text: str) -> str:
 
 
 def name_of(setup: Setup) -> str:
-    """A short name of what a run asks for: the same for a second try with the same members, numbers and plan."""
-    return digest(setup.terms).hex()[:12]
+    """The name of what a run asks for: the same for a second try with the same members, numbers and plan."""
+    return digest(setup.terms).hex()
 
 
 def in_words(setup: Setup, plan: Plan) -> str:

@@ -8,6 +8,8 @@ members = "members.txt"         # the public keys of all members: who they are i
 socket = "party.sock"           # where `dpspectral party serve` listens
 state = "/run/dpspectral/state" # a folder in memory, from which a party that is restarted goes on with its runs;
                                 # leave it out, and it has dropped out of them
+markers = "/var/lib/x.rounds"   # where the stages that were begun are marked: a folder that no backup puts back;
+                                # without it beside the ledger (party.rounds)
 socket_group = "flower"         # a group that may connect, besides the owner; leave it out for nobody
 # also, how the file is read, as in `dpspectral fit`: user, item, rating, time, min_rating, since, until, header,
 # format, delimiter, bad_lines, unknown_items
@@ -57,7 +59,7 @@ QUERIES = {
 }  # fmt: skip
 _FILES = {"identity": "identity.key", "members": "members.txt", "socket": "party.sock"}
 _NEEDED = ("data", "items", "ledger", "allow")
-_KNOWN = (*_NEEDED, *_FILES, "state", "socket_group", "period", *reading.OPTIONS)
+_KNOWN = (*_NEEDED, *_FILES, "state", "markers", "socket_group", "period", *reading.OPTIONS)
 _ALLOW = (
     *settings.UNIT, "epsilon", "delta", "collusion", "releases", "columns", "numbers", "queries", "approval",
     "not_private_seed",
@@ -117,7 +119,7 @@ class Policy:
         allow = settings.table(given["allow"], _ALLOW, ("unit", "epsilon", "delta"), "[allow] ")
         files = {name: settings.text(given, name) for name in ("data", "items", "ledger")}
         files |= {name: settings.text({name: usual, **given}, name) for name, usual in _FILES.items()}
-        files |= {"state": settings.text(given, "state")} if "state" in given else {}
+        files |= {name: settings.text(given, name) for name in ("state", "markers") if name in given}
         queries = allow.get("queries", list(QUERIES))
         if not isinstance(queries, list) or not set(map(str, queries)) <= set(QUERIES):
             raise ValueError(f"[allow] queries must be some of {', '.join(QUERIES)}, got {queries!r}")
@@ -140,7 +142,7 @@ class Policy:
     @property
     def markers(self) -> Path:
         """Where the stages that were begun are kept. A backup must not put this folder back."""
-        return self.place("ledger").with_suffix(".rounds")
+        return self.place("markers") if "markers" in self.files else self.place("ledger").with_suffix(".rounds")
 
     @property
     def state(self) -> Path | None:
@@ -155,7 +157,9 @@ class Policy:
         file = self.place("ledger")
         if not file.exists():
             raise settings.SettingsError(f"there is no ledger {file}: dpspectral ledger create {file} ...")
-        return Ledger.open(file)
+        ledger = Ledger.open(file)
+        _ = ledger.entries  # read: one that is damaged, or was put back, is refused before a run
+        return ledger
 
     def rows(self) -> Any:
         return datasets.load_rows(self.place("data"), str(self.place("items")), **self.reading)

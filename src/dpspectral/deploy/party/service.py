@@ -27,7 +27,7 @@ from dpspectral.protocols.common.question import largest as largest_question
 from dpspectral.protocols.secure_sum.client import Client
 from dpspectral.protocols.secure_sum.limits import largest_frame
 from dpspectral.protocols.secure_sum.memory import Answered
-from dpspectral.protocols.secure_sum.messages import Frame, Kind, decode, run_of
+from dpspectral.protocols.secure_sum.messages import Frame, Kind, VersionError, decode, run_of
 from dpspectral.protocols.secure_sum.setup import Setup
 
 LOG = logging.getLogger("dpspectral.party")
@@ -54,14 +54,14 @@ class Service:
         self._catalogue = bytes.fromhex(catalogue_digest(policy.place("items")))
         self._party = PolicyParty(policy.rows() if rows is None else rows, policy, policy.open_ledger())
         self._answered = Answered(policy.markers)
-        self._approvals = Approvals(policy.approvals)
+        self._approvals = Approvals(policy.approvals, self._answered.use)
         try:
             self._kept = KeptRuns(policy.state)
         except ValueError as error:
             raise SettingsError(str(error)) from error
-        self._clients = self._kept.load(self.members, self.number, self._party, self._identity)
+        self._clients = self._kept.load(self.members, self.number, self._party, self._identity, self._answered)
         for run in self._clients:
-            LOG.info("run %s goes on: this party was restarted", run.hex())
+            LOG.info("run %s goes on: this party was restarted", run.hex(), extra=_fields(run=run.hex()))
         self._lock = threading.Lock()
 
     @property
@@ -99,7 +99,10 @@ class Service:
             run = run_of(content)
             client = self._clients.get(run)
             if client is None:
-                return self._begin(run, decode(content, run))
+                try:
+                    return self._begin(run, decode(content, run))
+                except VersionError as error:  # nothing was begun, and the server should know why
+                    raise NotAllowedError(f"version: {error}") from error
             frame = client.expected(content)
             self._answered.begin(client.setup, frame.round, Kind(frame.kind).name.lower())
             if self.policy.seed is not None:  # reproducible noise: other samples in every round and party
@@ -108,9 +111,9 @@ class Service:
                 answer = client.receive(content)
             finally:  # also where it has stopped, and forgotten everything
                 self._kept.save(client)
-            LOG.info(
-                "run %s round %d: answered %s, %d bytes", run.hex(), frame.round, Kind(frame.kind).name, len(answer)
-            )
+            told = (run.hex(), frame.round, Kind(frame.kind).name.lower(), len(answer))
+            fields = _fields(run=told[0], round=told[1], stage=told[2], bytes=told[3])
+            LOG.info("run %s round %d: answered %s, %d bytes", *told, extra=fields)
             return answer
 
     def _begin(self, run: bytes, frame: Frame) -> bytes:
@@ -133,7 +136,12 @@ class Service:
             self._clients.pop(oldest)
             self._kept.forget(oldest)
         client = self._clients[run] = Client(setup, self.number, self._party, self._identity)
-        LOG.info("run %s begins: %s", run.hex(), words)
+        LOG.info("run %s begins: %s", run.hex(), words, extra=_fields(run=run.hex(), stage="begin"))
         greeting = client.hello()
         self._kept.save(client)
         return greeting
+
+
+def _fields(**told: str | int) -> dict[str, dict[str, str | int]]:
+    """For logs that have fields. Only what the server knows as well."""
+    return {"fields": told}

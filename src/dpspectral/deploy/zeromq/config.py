@@ -138,6 +138,11 @@ class Config:
         return (1 << 16) + 8 * (items + 1) * (columns + 1) + len(self.peers) // 8 + 104 * shown
 
     @property
+    def journal(self) -> Path:
+        """Where sums are kept until the run has its result."""
+        return self.out.with_name(f"{self.out.name}.journal")
+
+    @property
     def me(self) -> int:
         return [one.name for one in self.peers].index(self.name)
 

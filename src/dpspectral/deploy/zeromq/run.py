@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from dpspectral.protocols.common.parties import Holdings
 from dpspectral.protocols.common.party import Party
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.peer import Peer
+from dpspectral.protocols.peers.peer_journal import KeptSum, PeerJournal
 from dpspectral.protocols.peers.peers import ChargeOnce, PeerSums, as_bytes, from_bytes
 
 Output = TypeVar("Output")
@@ -56,19 +58,22 @@ class Background:
 class OnePeer(PeerSums):
     """The sums of all peers, as this one gets to know them."""
 
-    def __init__(self, peer: Peer, party: Party, max_users: int, background: Background) -> None:
-        self._peer, self._background = peer, background
+    def __init__(self, peer: Peer, party: Party, max_users: int, background: Background, journal: PeerJournal) -> None:
+        self._peer, self._background, self._journal = peer, background, journal
+        self._left = len(journal.sums)  # that will not be asked for
         self._begin(Holdings(party.unit, party.n, None, party.noise.private), max_users)
         self._begin_peers(peer.setup)
-
-    @property
-    def public_seed(self) -> int:
-        """The same for all, and new in every run."""
-        return int.from_bytes(self._peer.run[:4], "big")
 
     def _sum(
         self, question: Question, content: bytes, entry: Release, ledger: Account, progress: Progress
     ) -> tuple[NDArray[np.int64], int]:
+        kept = self._journal.find(content, question.terms.size)
+        if kept is not None:  # paid when it was opened
+            self._left -= 1
+            ledger.charge(entry)
+            self._note(question.what, kept.members, kept.mu)
+            progress(1.0)
+            return kept.integers, len(kept.members)
         charged = ChargeOnce(entry, ledger)
         self._asked[0] += 1
         try:
@@ -76,12 +81,13 @@ class OnePeer(PeerSums):
         except BaseException:
             charged.ended(self._peer.left)
             raise
+        self._journal.keep(content, KeptSum(opened[0], self._peer.members, entry.mu))
         self._note(question.what, self._peer.members, entry.mu)
         progress(1.0)
         return opened
 
     def agree(self, *arrays: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        return from_bytes(self._background.call(self._peer.agree(as_bytes(arrays))))
+        return from_bytes(self._background.call(self._peer.agree(as_bytes(arrays), together=self._left > 0)))
 
 
 def load_party(config: Config) -> Party:
@@ -94,10 +100,16 @@ def load_party(config: Config) -> Party:
 
 
 def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[[Result, OnePeer], None]) -> None:
-    """Meet the others, compute the basis with them, save it, and stay until they have it too."""
+    """Meet the others, compute the basis with them, save it, and stay until they have it too.
+
+    If the run breaks off, the sums that were opened are kept beside the result, and the next run goes on from them.
+    """
     secret, party = read_key(config.key), load_party(config)
     assert isinstance(party.ledger, Ledger)
-    party.ledger.require(config.unit.relation, config.budget.mu)  # all of the run fits, or it is not begun
+    agreement = config.agreement(catalogue_digest(config.items))
+    journal = PeerJournal(config.journal, agreement)
+    _settle(party.ledger, journal)
+    party.ledger.require(config.unit.relation, _rest(config, journal))  # all of the run fits, or it is not begun
     background = Background()
 
     async def open_peer() -> tuple[Peer, Transport]:
@@ -114,7 +126,7 @@ def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[
                 transport,
                 patience=config.patience,
                 limit=config.limit,
-                agreement=config.agreement(catalogue_digest(config.items)),
+                agreement=agreement,
                 names=[one.name for one in config.peers],
                 work=asyncio.to_thread,
             )
@@ -130,25 +142,52 @@ def run_peer(config: Config, tell: Callable[[str, float], None], save: Callable[
         try:
             tell("waiting for the others", 0.0)
             background.call(peer.start())
-            with party.ledger.reserve(config.unit.relation, config.budget.mu, label=config.out.name) as account:
+            new_seed = int.from_bytes(peer.run[:4], "big")  # the same for all, and chosen by nobody
+            journal.agree(new_seed, lambda content: background.call(peer.agree(content, together=True)))
+            assert journal.seed is not None
+            _settle(party.ledger, journal)
+            if journal.sums:
+                tell(f"going on after {len(journal.sums)} sums that were opened before", 0.0)
+            reserved = party.ledger.reserve(
+                config.unit.relation, _rest(config, journal), label=config.out.name,
+                run=_name(journal.seed, len(journal.sums)),
+            )  # fmt: skip
+            with reserved as account:
                 party.ledger = account
-                source = OnePeer(peer, party, config.run["users"], background)
-                result = _decompose(config, source, tell)
+                source = OnePeer(peer, party, config.run["users"], background, journal)
+                result = _decompose(config, source, journal.seed, tell)
             save(result, source)
             tell("waiting for the others to finish", 1.0)
             background.call(peer.finish())
+            journal.remove()
         finally:
             background.call(shut(peer, transport))
     finally:
         background.close()
 
 
-def _decompose(config: Config, source: OnePeer, tell: Callable[[str, float], None]) -> Result:
+def _rest(config: Config, journal: PeerJournal) -> float:
+    """μ that the run may still spend."""
+    return math.sqrt(max(config.budget.mu**2 - journal.paid**2, 0.0))
+
+
+def _settle(ledger: Ledger, journal: PeerJournal) -> None:
+    """What a process that was killed had reserved for this run is free; what it has charged stays."""
+    for sums in range(len(journal.sums) + 1):
+        ledger.settle(_name(journal.seed, sums))
+
+
+def _name(seed: int | None, sums: int) -> str:
+    """Of a run that goes on after so many sums, for a ledger."""
+    return f"peers-{seed}-{sums}"
+
+
+def _decompose(config: Config, source: OnePeer, seed: int, tell: Callable[[str, float], None]) -> Result:
     run = config.run
     pattern = isinstance(config.unit, PatternUnit) and config.unit.floor is None
     return decompose(
         source, run["rank"], unit=config.unit, budget=config.budget, method=run.get("method", "auto"),
         catalogue=config.catalogue, users="private" if pattern else None,
         power=PowerOptions.given(iterations=run.get("iterations"), oversampling=run.get("oversampling")),
-        random_state=source.public_seed, progress=tell,
+        random_state=seed, progress=tell,
     )  # fmt: skip

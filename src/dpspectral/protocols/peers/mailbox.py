@@ -99,6 +99,7 @@ class Mailbox:
         self.next = 0  # the number of the next decision
         self.early: dict[int, list[tuple[int, bytes]]] = {}  # what is about decisions to come
         self.heard: dict[int, float] = {}  # when, of whom
+        self.reached: dict[int, int] = {}  # how many decisions it has begun at least, by its signs of life
         self._done: set[int] = set()
         self._finished = self._closed = False
         self._waiting: set[asyncio.Future[None]] = set()
@@ -125,6 +126,22 @@ class Mailbox:
         for other in members:
             self.send(other, Kind.DONE)
 
+    async def level(self, members: Iterable[int]) -> None:
+        """Stay until the others have begun as many decisions, or nothing more is heard of them.
+
+        A sum waits for everybody's part, a vote for a quorum's: after `KEPT` votes in a row who is behind is lost.
+        """
+        others, began, due = set(members) - {self.me}, self.now(), -math.inf
+        while True:
+            behind = {one for one in others if self.reached.get(one, 0) < self.next and not self.silent(one, began)}
+            if not behind:
+                return
+            if self.now() >= due:
+                due = self.now() + self.third
+                for other in behind:
+                    self.send(other, Kind.PING, self.next)
+            await self.pause(began, due)
+
     # ---- what arrives
 
     def opened(self, sender: int, content: bytes) -> Frame | None:
@@ -147,8 +164,10 @@ class Mailbox:
         self.heard[sender] = self.now()
         if frame.kind is Kind.DONE:
             self._done.add(sender)
+        if frame.kind in (Kind.PING, Kind.BEAT):
+            self.reached[sender] = max(self.reached.get(sender, 0), frame.instance)
         if frame.kind is Kind.PING or (frame.kind is Kind.DONE and not self._finished):
-            self.send(sender, Kind.BEAT)
+            self.send(sender, Kind.BEAT, self.next)
         elif frame.kind not in (Kind.DONE, Kind.BEAT):
             if frame.instance < self.next:
                 return frame

@@ -117,9 +117,12 @@ class Peer:
         last = self._decisions.get(self.mailbox.next - 1)
         return isinstance(last, Sum) and last.round.left
 
-    async def agree(self, content: bytes) -> bytes:
-        """The lowest peer's content, where they differ: what all go on with."""
-        return await self._begin(Same, content).run()
+    async def agree(self, content: bytes, together: bool = False) -> bytes:
+        """The lowest peer's content, where they differ: what all go on with. `together`: when all have got there."""
+        agreed = await self._begin(Same, content).run()
+        if together:
+            await self.mailbox.level(self.members)
+        return agreed
 
     def _begin(self, kind: Callable[[Mailbox, Ballot, Any], Deciding], about: Any) -> Deciding:
         """From now on messages about it are its own; the last few are kept, for who comes late."""

@@ -29,7 +29,7 @@ from dpspectral.protocols.common.keys import digest
 from dpspectral.protocols.common.question import Question
 from dpspectral.protocols.peers.peer_graph import PeerGraph
 
-VERSION = 1
+VERSION = 2  # 1: no journal was agreed on
 EDGE_LOSS = 0.01  # what finite noise on the edges may add to the variance
 _UNSAFE = 2.0**-41  # chance that a drawn graph has a peer with more colluding neighbours than reckoned with
 _SAFE = 1 + 2.0**-30

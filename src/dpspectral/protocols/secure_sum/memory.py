@@ -127,10 +127,22 @@ class Answered:
 
     def begin(self, setup: Setup, number: int, stage: str) -> None:
         """Raise if this stage was begun before, by whatever process; on disk before this returns."""
-        path = self.folder / f"{setup.run.hex()}-{number}-{stage}"
+        self._mark(self._place(setup, number, stage), f"{stage} of round {number} of this run was answered before")
+
+    def begun(self, setup: Setup, number: int, stage: str) -> bool:
+        return self._place(setup, number, stage).exists()
+
+    def use(self, approval: str) -> None:
+        """Raise if this approval of a run was used before."""
+        self._mark(self.folder / f"approval-{keys.digest(approval.encode()).hex()}", "an approval is for one run")
+
+    def _place(self, setup: Setup, number: int, stage: str) -> Path:
+        return self.folder / f"{setup.run.hex()}-{number}-{stage}"
+
+    def _mark(self, path: Path, otherwise: str) -> None:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError:
-            raise RefusedError(f"{stage} of round {number} of this run was answered before") from None
+            raise RefusedError(otherwise) from None
         flush(path)
         flush(self.folder)

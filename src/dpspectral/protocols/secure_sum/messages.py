@@ -21,6 +21,10 @@ _DIGEST_BYTES = 16
 OVERHEAD = _HEADER.size + _DIGEST_BYTES
 
 
+class VersionError(RefusedError):
+    """The other side speaks another version of the messages."""
+
+
 class Kind(IntEnum):
     BEGIN = 1  # server → party: the terms of a run
     KEYS = 2  # party → server: its greeting, signed: public keys, and the digest of a nonce
@@ -76,7 +80,7 @@ def decode(content: bytes, run: bytes, body_size: int | None = None) -> Frame:
     if magic != _MAGIC:
         raise RefusedError("not a message of the secure sum")
     if version != VERSION:
-        raise RefusedError(f"a message of version {version}; this is version {VERSION}")
+        raise VersionError(f"a message of version {version}; this is version {VERSION}")
     view = memoryview(content)
     if digest(bytes(view[:-_DIGEST_BYTES]))[:_DIGEST_BYTES] != content[-_DIGEST_BYTES:]:
         raise RefusedError("a damaged message")
