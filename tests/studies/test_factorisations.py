@@ -177,6 +177,19 @@ def test_counts_and_steps_carry_the_noise_that_is_charged():
     assert step.sensitivity == 0.3
 
 
+@pytest.mark.parametrize("spending", ["uniform", "tail", -0.5])
+def test_every_round_clips_users_and_limits_their_weights(spending, monkeypatch):
+    calls = []
+    real = als.statistics
+    monkeypatch.setattr(als, "statistics", lambda weighted, U: calls.append((weighted, U)) or real(weighted, U))
+    options = AlsOptions(spending, rank=3, rounds=3, norm=0.05, ridge=0.1, contributions=7)
+    dpals(tastes(users=100, items=30), options, BUDGET, 0)
+    assert len(calls) == 3
+    for weighted, U in calls:
+        assert np.linalg.norm(U, axis=1).max() == pytest.approx(0.05)
+        assert (weighted.toarray() ** 2).sum(axis=1).max() == pytest.approx(7)
+
+
 def test_statistics_carry_the_noise_that_is_charged(monkeypatch):
     calls = []
     real = als.noisy
@@ -198,7 +211,8 @@ def test_statistics_carry_the_noise_that_is_charged(monkeypatch):
 def test_user_vectors_solve_their_systems():
     rng = np.random.default_rng(2)
     V = rng.normal(size=(40, 7))
-    rows = sp.csr_array((rng.random((30, 40)) < 0.2).astype(float))
+    rows = sp.csr_array((rng.random((30, 40)) < np.linspace(0, 0.5, 30)[:, None]).astype(float))
+    assert min(np.diff(rows.indptr)) == 0 < 7 < max(np.diff(rows.indptr))  # fewer items than columns, and more
     vectors = factors.user_vectors(rows, V, 0.7, 0.3)
     for row, vector in zip(rows.toarray(), vectors, strict=True):
         system = V.T @ (row[:, None] * V) + 0.3 * V.T @ V + 0.7 * np.eye(7)

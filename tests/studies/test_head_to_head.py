@@ -2,7 +2,7 @@
 
 import csv
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from dpspectral.cli import main
 from dpspectral.models.ranking import evaluate
 from dpspectral.studies import head_to_head, sets
 from dpspectral.studies import head_to_head_page as page
+from dpspectral.studies.cells import Cells
 from dpspectral.studies.head_to_head import METHODS, OURS, Trial
 from dpspectral.studies.tuning import climb
 from dpspectral.studies.twins import Shape, twin
@@ -113,7 +114,7 @@ def test_a_difference_counts_from_two_standard_errors_on():
 
 def test_the_command_writes_tables_and_a_figure_and_goes_on_from_what_it_has(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(head_to_head, "TRIES", 3)
-    monkeypatch.setattr(head_to_head, "fresh", head_to_head.cost)
+    monkeypatch.setattr(head_to_head, "fresh", head_to_head.memory)
     arguments = ["reproduce", "recommenders", "--data", str(folder), "--sets", "ml-tiny", "--runs", "2"]
     arguments += ["--epsilon", "20", "--out", str(tmp_path)]
     result = CliRunner().invoke(main, arguments)
@@ -121,7 +122,7 @@ def test_the_command_writes_tables_and_a_figure_and_goes_on_from_what_it_has(fol
     rows = list(csv.DictReader((tmp_path / "recommenders.csv").read_text().splitlines()))
     assert [(row["method"], row["run"]) for row in rows] == [(name, str(run)) for name in METHODS for run in range(2)]
     assert {row["tried"] for row in rows if row["method"] != OURS} == {"3"}
-    assert all(0 < float(row["recall20"]) < 1 and float(row["fit_seconds"]) > 0 for row in rows)
+    assert all(0 < float(row["recall20"]) < 1 and float(row["cpu_seconds"]) > 0 for row in rows)
     text = (tmp_path / "recommenders.md").read_text()
     assert all(method.label in text for method in METHODS.values())
     assert (tmp_path / "recommenders.png").read_bytes()[:4] == b"\x89PNG"
@@ -131,7 +132,18 @@ def test_the_command_writes_tables_and_a_figure_and_goes_on_from_what_it_has(fol
     assert CliRunner().invoke(main, arguments).exit_code == 0
 
 
-def test_time_and_memory_are_those_of_a_fresh_process(tiny):
+def test_memory_is_that_of_a_fit_in_a_fresh_process(tiny):
     measured = head_to_head.fresh(Trial.of(tiny, 0).fitted, "dpals", METHODS["dpals"].start, 5.0)
-    assert measured["fit_seconds"] > 0
-    assert measured["fit_mb"] is None or measured["fit_mb"] >= 0
+    assert measured["fit_mb"] is None or 0 <= measured["fit_mb"] < 200
+
+
+def test_the_search_of_a_further_set_starts_from_what_was_found_before(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(head_to_head, "TRIES", 2)
+    monkeypatch.setattr(head_to_head, "fresh", lambda *_: {"fit_mb": None})
+    monkeypatch.setattr(Trial, "figures", lambda *_: {"recall20": 0.5, "cpu_seconds": 1.0})
+    found = {name: replace(METHODS[name].start, items=125) for name in METHODS if name != OURS}
+    starts = {(name, 5.0): options for name, options in found.items()}
+    rows = head_to_head.measure(Cells(tmp_path / "cells"), tiny, epsilons=(5.0,), runs=1, starts=starts)
+    for row in rows[1:]:
+        assert row["options"] == repr(found[row["method"]])  # nothing was better
+        assert (row["tried"], row["search_seconds"]) == (2, 2.0)

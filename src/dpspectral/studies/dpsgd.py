@@ -21,10 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from dpspectral.core.jit import jit
 from dpspectral.privacy.budget import Budget
 from dpspectral.studies.baselines import noise_stream
 from dpspectral.studies.factors import (
     Factors,
+    Ints,
     Reals,
     Release,
     first_vectors,
@@ -71,7 +73,7 @@ def dpsgd(R: sp.csr_array, options: SgdOptions, budget: Budget, seed: int) -> Fa
 def clipped_gradient(known: sp.csr_array, U: Reals, V: Reals, gravity: float, clip: float) -> Reals:
     """Σ over users of their gradients (gravity·V u − e) uᵀ, each shortened to the norm `clip`."""
     rows = np.repeat(np.arange(known.shape[0]), np.diff(known.indptr))
-    fitted = np.einsum("ij,ij->i", U[rows], V[known.indices])
+    fitted = _fitted(known.indptr, known.indices, U, np.ascontiguousarray(V))
     missing = sp.csr_array((1 - fitted, known.indices, known.indptr), shape=known.shape)
     across = np.bincount(rows, (1 - fitted) * (1 - fitted - 2 * gravity * fitted), minlength=known.shape[0])
     left = np.maximum(across + gravity**2 * np.einsum("ij,jk,ik->i", U, V.T @ V, U, optimize=True), 0.0)
@@ -79,3 +81,16 @@ def clipped_gradient(known: sp.csr_array, U: Reals, V: Reals, gravity: float, cl
     scaled = U * np.minimum(1.0, clip / np.maximum(lengths, np.finfo(float).tiny))[:, None]
     total: Reals = gravity * V @ (U.T @ scaled) - missing.T @ scaled
     return total
+
+
+def _fitted_loop(indptr: Ints, indices: Ints, U: Reals, V: Reals) -> Reals:
+    """⟨u, v_j⟩ where a user has item j."""
+    fitted = np.zeros(len(indices))
+    for user in range(len(indptr) - 1):
+        for place in range(indptr[user], indptr[user + 1]):
+            for column in range(U.shape[1]):
+                fitted[place] += U[user, column] * V[indices[place], column]
+    return fitted
+
+
+_fitted = jit(_fitted_loop, fastmath=True)

@@ -96,7 +96,10 @@ def first_vectors(items: int, rank: int, rng: np.random.Generator) -> Reals:
 def user_vectors(known: sp.csr_array, V: Reals, ridge: float, gravity: float) -> Reals:
     """The best vector of each row for fixed item vectors."""
     base = gravity * (V.T @ V) + ridge * np.eye(V.shape[1])
-    vectors: Reals = _solve_users(known.indptr, known.indices, np.ascontiguousarray(V), base)
+    across = np.linalg.solve(base, V.T).T  # V·base^−1, and below V·base^−1·Vᵀ: for rows with few items
+    vectors: Reals = _solve_users(
+        known.indptr, known.indices, np.ascontiguousarray(V), base, np.ascontiguousarray(across), across @ V.T
+    )
     return vectors
 
 
@@ -107,36 +110,53 @@ def clipped(users: Reals, norm: float) -> Reals:
     return shorter
 
 
-def _users_loop(indptr: Ints, indices: Ints, V: Reals, base: Reals) -> Reals:
-    """Lower triangle of each system, Cholesky, two substitutions."""
+def _solve_in_place(A: Reals, b: Reals, size: int) -> None:
+    """b ← A^−1 b by Cholesky, from the lower triangle of the leading part of A."""
+    for row in range(size):
+        for column in range(row + 1):
+            total = A[row, column]
+            for inner in range(column):
+                total -= A[row, inner] * A[column, inner]
+            A[row, column] = np.sqrt(total) if row == column else total / A[column, column]
+    for row in range(size):
+        for inner in range(row):
+            b[row] -= A[row, inner] * b[inner]
+        b[row] /= A[row, row]
+    for row in range(size - 1, -1, -1):
+        for inner in range(row + 1, size):
+            b[row] -= A[inner, row] * b[inner]
+        b[row] /= A[row, row]
+
+
+_solve = jit(_solve_in_place, fastmath=True)
+
+
+def _users_loop(indptr: Ints, indices: Ints, V: Reals, base: Reals, across: Reals, similar: Reals) -> Reals:
+    """The system of each row; with fewer items than columns, the small one of Woodbury's identity instead."""
     rank = V.shape[1]
     solved = np.zeros((len(indptr) - 1, rank))
-    A = np.empty((rank, rank))
+    A, ones = np.empty((rank, rank)), np.empty(rank)
     for user in range(len(indptr) - 1):
+        items = indices[indptr[user] : indptr[user + 1]]
         b = solved[user]
-        if indptr[user] == indptr[user + 1]:
+        if len(items) < rank:
+            for row in range(len(items)):
+                ones[row] = 1.0
+                for column in range(row + 1):
+                    A[row, column] = similar[items[row], items[column]]
+                A[row, row] += 1.0
+            _solve(A, ones, len(items))
+            for row in range(len(items)):
+                b += ones[row] * across[items[row]]
             continue
         A[:] = base
-        for place in range(indptr[user], indptr[user + 1]):
-            v = V[indices[place]]
+        for item in items:
+            v = V[item]
             for row in range(rank):
                 b[row] += v[row]
                 for column in range(row + 1):
                     A[row, column] += v[row] * v[column]
-        for row in range(rank):
-            for column in range(row + 1):
-                total = A[row, column]
-                for inner in range(column):
-                    total -= A[row, inner] * A[column, inner]
-                A[row, column] = np.sqrt(total) if row == column else total / A[column, column]
-        for row in range(rank):
-            for inner in range(row):
-                b[row] -= A[row, inner] * b[inner]
-            b[row] /= A[row, row]
-        for row in range(rank - 1, -1, -1):
-            for inner in range(row + 1, rank):
-                b[row] -= A[inner, row] * b[inner]
-            b[row] /= A[row, row]
+        _solve(A, b, rank)
     return solved
 
 

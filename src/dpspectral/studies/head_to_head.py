@@ -5,8 +5,9 @@
 Strong generalisation: 1,000 users (a fifth, where there are fewer than 5,000) are held out, drawn anew in every run,
 and nothing of them is seen in fitting. Their train part (80%) is folded in, and all items they do not have are ranked
 against their test part. All methods of a run have the same users, δ = 1/items², and pay for every look at the data.
-Baselines are tuned for each set and ε, at no cost, on a run of its own; ours has nothing to tune. Time and memory are
-those of one fit in a fresh process, compiled loops loaded before.
+Baselines are tuned for each set and ε, at no cost, on a run of its own; ours has nothing to tune. CPU times are means
+of the runs; memory is what one fit at the largest ε takes in a fresh process. The search of a set starts from what was
+found on the set before.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from dpspectral.studies.tuning import Ladder, climb
 
 EPSILONS = (1.0, 5.0, 20.0)
 RUNS, HELD = 5, 1000
-TRIES = 24  # configurations that a baseline may try for each set and ε
+TRIES = 24  # settings that a baseline may try for each set and ε
 TUNING = 1_000_000  # the run of tuning: other users, other noise
 OURS = "ours"
 Row = dict[str, Any]
@@ -141,8 +142,10 @@ def _timed(method: str, R: sp.csr_array, options: Any, epsilon: float, seed: int
 
 def measure(
     cells: Cells, source: DataSet, *, epsilons: Iterable[float] = EPSILONS, runs: int = RUNS,
-    say: Callable[[str], None] = lambda _: None,
+    starts: dict[tuple[str, float], Any] | None = None, say: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:  # fmt: skip
+    """All figures of a set. `starts` holds the settings found on the set before, and then those found here."""
+    starts = {} if starts is None else starts
     trial = cache(partial(Trial.of, source))
 
     def figures(method: str, options: Any, epsilon: float, run: int) -> Row:
@@ -151,52 +154,53 @@ def measure(
                "epsilon": epsilon, "run": run, "options": chosen}  # fmt: skip
         return cells.compute(key, lambda: trial(run).figures(method, options, epsilon, run))
 
-    rows = []
+    rows: list[Row] = []
+    chosen: dict[str, Any] = {}
     for epsilon in map(float, epsilons):
         for name, method in METHODS.items():
-            options, search = method.start, list[Row]()
+            options, search = starts.get((name, epsilon), method.start), list[Row]()
 
             def worth(tried: Any, name: str = name, epsilon: float = epsilon, search: list[Row] = search) -> float:
                 search.append(figures(name, tried, epsilon, TUNING))
                 return float(search[-1]["recall20"])
 
             if method.ladders:
-                options = climb(options, method.ladders, worth, TRIES)
+                options = starts[name, epsilon] = climb(options, method.ladders, worth, TRIES)
+            chosen[name] = options
             shared: Row = {
                 "set": source.label, "method": name, "epsilon": epsilon, "tried": len(search),
                 "search_seconds": sum(one["cpu_seconds"] for one in search),
                 "options": repr(options) if options else "automatic",
             }  # fmt: skip
-            shared |= _cost(cells, source, trial, name, options, epsilon)
             rows += [{**shared, "run": run, **figures(name, options, epsilon, run)} for run in range(runs)]
             mean = np.mean([row["recall20"] for row in rows[-runs:]])
             say(f"{source.label}: {method.label}, ε = {epsilon:g}: Recall@20 {mean:.4f} ({shared['options']})")
-    return rows
+    taken = {name: _memory(cells, source, trial, name, options, epsilon) for name, options in chosen.items()}
+    return [{**row, **taken[row["method"]]} for row in rows]
 
 
-def _cost(
+def _memory(
     cells: Cells, source: DataSet, trial: Callable[[int], Trial], method: str, options: Any, epsilon: float
 ) -> Row:
-    """CPU time and memory of one fit in a fresh process."""
-    key = {"what": "recommenders, cost", "version": 1, "set": source.key, "data": source.fingerprint, "method": method,
-           "epsilon": epsilon, "options": None if options is None else asdict(options)}  # fmt: skip
+    """Memory of one fit."""
+    key = {"what": "recommenders, memory", "version": 1, "set": source.key, "data": source.fingerprint,
+           "method": method, "epsilon": epsilon, "options": None if options is None else asdict(options)}  # fmt: skip
     return cells.compute(key, lambda: fresh(trial(0).fitted, method, options, epsilon))
 
 
 def fresh(R: sp.csr_array, method: str, options: Any, epsilon: float) -> Row:
-    """`cost` in a process of its own."""
+    """`memory` in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(cost, R, method, options, epsilon).result()
+        return pool.submit(memory, R, method, options, epsilon).result()
 
 
-def cost(R: sp.csr_array, method: str, options: Any, epsilon: float) -> Row:
-    """CPU seconds of a fit, and how far memory rises above what was there before it (Linux; else not known)."""
-    small = sp.csr_array(R[:200])
-    _timed(method, small, options, epsilon, 0)  # loads and compiles
+def memory(R: sp.csr_array, method: str, options: Any, epsilon: float) -> Row:
+    """How far memory rises in a fit above what was there before it, in MB (None: the system does not tell)."""
+    _timed(method, sp.csr_array(R[:200]), options, epsilon, 0)  # loads and compiles
     before = _peak(reset=True)
-    seconds = _timed(method, R, options, epsilon, 0)[1]
+    _timed(method, R, options, epsilon, 0)
     after = _peak(reset=False)
-    return {"fit_seconds": seconds, "fit_mb": None if before is None or after is None else (after - before) / 1024}
+    return {"fit_mb": None if before is None or after is None else (after - before) / 1024}
 
 
 def _peak(reset: bool) -> int | None:

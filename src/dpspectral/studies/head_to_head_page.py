@@ -70,15 +70,21 @@ def standing(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def expense(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """CPU time and memory of a fit, and what the search for its settings took."""
+    """CPU time of a fit (and of all fits of the search for its settings), and memory of a fit."""
+    epsilons = sorted({row["epsilon"] for row in rows})
     shown = []
-    for name, method, epsilon in dict.fromkeys((row["set"], row["method"], row["epsilon"]) for row in rows):
-        row = next(r for r in rows if (r["set"], r["method"], r["epsilon"]) == (name, method, epsilon))
-        memory = "–" if row["fit_mb"] is None else f"{row['fit_mb']:.0f} MB"
-        search = f"{row['search_seconds']:.1f} s" if row["tried"] else "–"
-        label = METHODS[method].label
-        shown.append([name, label, f"{epsilon:g}", f"{row['fit_seconds']:.2f} s", memory, str(row["tried"]), search])
-    return ["data", "method", "ε", "CPU time of a fit", "memory of a fit", "settings tried", "their CPU time"], shown
+    for name in dict.fromkeys(row["set"] for row in rows):
+        for method, facts in METHODS.items():
+            own = [row for row in rows if (row["set"], row["method"]) == (name, method)]
+            cells = []
+            for epsilon in epsilons:
+                fit = float(np.mean([row["cpu_seconds"] for row in own if row["epsilon"] == epsilon]))
+                first = next(row for row in own if row["epsilon"] == epsilon)
+                search = f" ({first['search_seconds']:.0f} s for {first['tried']} settings)" if first["tried"] else ""
+                cells.append(f"{fit:.2f} s{search}")
+            memory = "–" if own[0]["fit_mb"] is None else f"{own[0]['fit_mb']:.0f} MB"
+            shown.append([name, facts.label, *cells, memory])
+    return ["data", "method", *(f"CPU time, ε = {e:g}" for e in epsilons), "memory"], shown
 
 
 def _words(mean: Mean) -> str:

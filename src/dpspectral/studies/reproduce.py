@@ -223,11 +223,11 @@ def holders_part(cells: Cells, options: Options, say: Say) -> Section:
 
 def recommenders_part(cells: Cells, options: Options, say: Say) -> Section:
     rows: list[dict[str, Any]] = []
-    data = {}
+    data, starts = {}, dict[tuple[str, float], Any]()
     epsilons, runs = options.epsilons or head_to_head.EPSILONS, options.runs or head_to_head.RUNS
     for source in _sets(options, ("movielens", "eachmovie")):
         data[source.label] = source.fingerprint
-        rows += head_to_head.measure(cells, source, epsilons=epsilons, runs=runs, say=say)
+        rows += head_to_head.measure(cells, source, epsilons=epsilons, runs=runs, starts=starts, say=say)
     write_text(options.out / "recommenders.md", head_to_head_page.markdown(rows))
     words = [
         f"Users protected, δ = 1/items². Of each set {head_to_head.HELD:,} users (a fifth, where there are fewer than "
