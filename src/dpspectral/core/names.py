@@ -11,7 +11,9 @@ DELIMITERS = (",", "comma", "tab", ";", "semicolon", "|", "pipe", "::", "blanks"
 BAD_LINES = ("error", "skip")
 UNKNOWN_ITEMS = ("error", "drop")
 FILTERS = ("ease", "gf-cf", "bspm")  # of the recommender
-PARTS = ("table1", "table2", "figure1", "figure2", "figure3", "frontier", "holders")  # of the reproduction
+PARTS = (
+    "table1", "table2", "figure1", "figure2", "figure3", "frontier", "holders", "recommenders",
+)  # of the reproduction  # fmt: skip
 CURVES = (
     "central", "decentralised", "balcan", "balcan-public", "fedpower",
     "central-exact", "balcan-exact", "balcan-public-exact", "fedpower-exact",
