@@ -1,6 +1,6 @@
 """Recall@20 of the automatic recommender against what it must reach. Not private: exact figures, seeded noise.
 
-    DPSPECTRAL_DATA=folder python benchmarks/recommender_goals.py [--seeds 3] [--users 2000] [--epsilons 1 5 10]
+    DPSPECTRAL_DATA=folder python benchmarks/recommender_goals.py [--seeds 3] [--first 0] [--users 2000]
 
 `PrivateRecommender(epsilon=..., delta=1/items², unit=...)`, nothing set by hand; full ranking of all items for 2,000
 fixed users. Facts are the 18 genres and the year of each film (`*.side.npz`). Prints Markdown: mean ± standard error
@@ -31,6 +31,7 @@ GOALS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="the first seed: other seeds are fresh noise")
     parser.add_argument("--users", type=int, default=2000)
     parser.add_argument("--epsilons", type=int, nargs="+", default=[1, 5, 10])
     chosen = parser.parse_args()
@@ -46,7 +47,7 @@ def main() -> None:
         facts = facts_of(side, parts.items) if (name, who, True) in GOALS else None
         rows: dict[str, list[str]] = {}
         for epsilon in chosen.epsilons:
-            found = measure(parts, users, who, epsilon, chosen.seeds, facts)
+            found = measure(parts, users, who, epsilon, range(chosen.first, chosen.first + chosen.seeds), facts)
             for kind, values in found.items():
                 goal = (
                     GOALS.get((name, who, kind == "with facts"), {}).get(epsilon) if kind != "shuffled facts" else None
@@ -66,13 +67,13 @@ def facts_of(path: Path, items):  # type: ignore[no-untyped-def]
     return {"genres": labels, "year": [int(year) or None for year in years]}
 
 
-def measure(parts, users, who: str, epsilon: float, seeds: int, facts):  # type: ignore[no-untyped-def]
+def measure(parts, users, who: str, epsilon: float, seeds: range, facts):  # type: ignore[no-untyped-def]
     """Recall for each seed: without facts, with them, and with shuffled ones."""
     n, found = parts.train.shape[1], {}
     unit = Interaction() if who == "interactions" else User()
     order = np.random.default_rng(1).permutation(n)
     shuffled = None if facts is None else {name: [column[k] for k in order] for name, column in facts.items()}
-    for seed in range(seeds):
+    for seed in seeds:
         plain = PrivateRecommender(
             epsilon=epsilon, delta=1 / n**2, unit=unit, random_state=seed, noise=NotPrivate(1000 + seed)
         ).fit(parts.train)

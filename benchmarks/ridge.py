@@ -83,16 +83,17 @@ def measure(path: Path, users: int, seeds: int):  # type: ignore[no-untyped-def]
             continue
         kept = [part[some][:, catalogue.chosen].tocsr() for part in (parts.train, parts.test)]
         counts = np.diff(parts.test[some].indptr)
-        curve = [recall(Ease.of(spectrum, catalogue, times), catalogue, *kept, counts) for times in TIMES]
+        popularity = catalogue.popularity[catalogue.chosen]
+        curve = [recall(Ease.of(spectrum, catalogue, times), popularity, *kept, counts) for times in TIMES]
         m, K = spectrum.vectors.shape
         cells.append((np.array(curve), (K / m) ** 2 * spectrum.values.sum() / spectrum.values[0]))
     return cells
 
 
-def recall(model: Ease, catalogue, rows, held, counts) -> float:  # type: ignore[no-untyped-def]
-    """Recall@20 of rows and held-out rows over the kept items; `counts` are all that was held out."""
+def recall(model: Ease, popularity, rows, held, counts) -> float:  # type: ignore[no-untyped-def]
+    """Recall@20 of rows and held-out rows over the items of a model; `counts` are all that was held out."""
     scores = model.scores(rows)
-    scores[np.diff(rows.indptr) == 0] = catalogue.popularity[catalogue.chosen]
+    scores[np.diff(rows.indptr) == 0] = popularity
     places, values = np.empty((len(scores), min(20, scores.shape[1])), dtype=np.int64), np.empty((len(scores), 20))
     largest(scores, rows.indptr, rows.indices, np.ones(scores.shape[1], dtype=bool), places, values)
     hits = np.take_along_axis(held.toarray() > 0, np.maximum(places, 0), axis=1) & (places >= 0)

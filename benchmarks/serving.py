@@ -44,7 +44,7 @@ def main() -> None:
     model.recommend(R, top=20)
     peak = tracemalloc.get_traced_memory()[1]
     ratios = [peer / ours for ours, peer in zip(batches, peers, strict=True)]
-    held = (ease.left.nbytes + ease.right.nbytes) / 2**20
+    held = sum(part.nbytes for part in (ease.left, ease.right, ease.whole) if part is not None) / 2**20
     print(f"{R.shape[0]:,} users × {R.shape[1]:,} items, {len(kept):,} kept, {ease.left.shape[1]} components")
     print(f"batch: {R.shape[0] / np.median(batches):,.0f} users a second; peer / ours {np.median(ratios):.2f} "
           f"({min(ratios):.2f} to {max(ratios):.2f})")  # fmt: skip

@@ -49,7 +49,7 @@ def main() -> None:
         counts, times, cells = np.diff(parts.test[some].indptr), ridge(spectrum), []
         for count in (*COUNTS, len(spectrum.values)):
             part = spectrum._replace(vectors=spectrum.vectors[:, :count], values=spectrum.values[:count])
-            found = recall(Ease.of(part, catalogue, times), catalogue, *kept, counts)
+            found = recall(Ease.of(part, catalogue, times), catalogue.popularity[catalogue.chosen], *kept, counts)
             cells.append(f"{found:.4f}" if count <= len(spectrum.values) else "")
         cells[-1] += f" ({len(spectrum.values)})"
         print(f"| {name} | {len(catalogue.chosen):,} | " + " | ".join(cells) + " |", flush=True)

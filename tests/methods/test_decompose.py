@@ -222,14 +222,17 @@ def test_progress_names_what_is_being_done(R):
 
 
 def test_power_method_and_decompose_choose_items_alike(R):
-    """The same default; with four items per component and a given floor there is nothing to choose."""
+    """The same default; with as many columns as items and a given floor there is nothing to choose for interactions."""
     seeded = {"unit": Interaction(10), "budget": BUDGET, "random_state": 0}
     one = power_method(R, 4, **seeded, noise=NotPrivate(1))
     two = decompose(R, 4, **seeded, noise=NotPrivate(1), method="power")
     assert one.catalogue is not None
     assert np.array_equal(one.components, two.components)
-    assert power_method(R[:, :16], 4, **seeded).catalogue is None
-    assert decompose(R[:, :16], 4, **seeded, method="power").catalogue is None
-    assert power_method(R[:, :64], 4, **seeded).catalogue is not None  # though one product would hold all there is
+    assert power_method(R[:, :64], 4, **seeded).catalogue is None
+    assert decompose(R[:, :64], 4, **seeded, method="power").catalogue is None
+    assert power_method(R[:, :64], 4, **seeded, options=PowerOptions(oversampling=4)).catalogue is not None
+    whole = {"unit": User(), "budget": BUDGET, "noise": NotPrivate(1)}
+    assert power_method(R[:, :64], 4, **whole).catalogue is not None  # noise for whole users grows with the items
+    assert decompose(R[:, :64], 4, **whole, method="power").catalogue is not None
     chosen = power_method(R[:, :64], 4, unit=Interaction(), budget=BUDGET, noise=NotPrivate(1)).catalogue
     assert chosen.floor > 1  # an open floor is chosen from released figures

@@ -69,6 +69,17 @@ def test_it_is_its_formula(rng):
     np.testing.assert_allclose(Ease.of(spectrum, None, times=3).scores(rows), rows @ other, atol=2e-5)
 
 
+@pytest.mark.parametrize("users", [1, 20])
+def test_where_the_matrix_is_no_larger_than_its_factors_it_is_formed_and_scores_the_same(rng, users):
+    for m, K, formed in ((12, 6, True), (13, 6, False)):
+        left, norms = rng.normal(size=(m, K)).astype(np.float32), rng.uniform(0.5, 2, size=m)
+        model, rows = Ease(left, norms), sp.csr_array((rng.random((users, m)) < 0.4).astype(np.float32))
+        assert (model.whole is not None) == formed
+        B = left.astype(float) @ (left / norms[:, None]).T
+        np.fill_diagonal(B, 0)
+        np.testing.assert_allclose(model.scores(rows), rows @ B, atol=1e-4)
+
+
 @given(seed=st.integers(0, 10_000), m=st.integers(2, 30), K=st.integers(0, 30), spread=st.floats(-3, 3))
 def test_woodbury_is_the_inverse(seed, m, K, spread):
     rng = np.random.default_rng(seed)

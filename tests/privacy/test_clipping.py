@@ -163,6 +163,21 @@ def test_moments_are_mean_and_spread_of_the_lengths(ratings):
         assert query.moments(np.array(nonsense)) == (query.longest, 0.0)
 
 
+def test_noise_of_the_lengths_is_not_taken_for_spread(ratings):
+    """Lengths that are all alike, noise as at a small budget: without its deviation a third would look like spread."""
+    query = ContributionLengths(User(), Iterate(np.linalg.qr(np.random.default_rng(0).standard_normal((80, 12)))[0]))
+    one, rng = int(query.rounding.table[0]), np.random.default_rng(1)
+    alike = np.array([0.36, 0.24, 0.4]) * 1000 * one  # l = 0.6
+    sigma = 40.0 * one
+    noisy = [alike + np.rint(sigma * rng.standard_normal(3)) for _ in range(1000)]
+    told = np.array([query.moments(numbers, sigma)[1] for numbers in noisy])
+    blind = np.array([query.moments(numbers)[1] for numbers in noisy])
+    assert (told > 0).mean() < 0.06  # 0.023 by two deviations; more than 60 of 1,000 by chance: below 1e-10
+    assert (blind > 0).mean() > 0.4
+    spread = query.moments(query.evaluate(ratings))[1]
+    assert query.moments(query.evaluate(ratings), 1.0)[1] == pytest.approx(spread, rel=1e-3)
+
+
 def test_parties_are_asked_the_same_questions_and_give_the_same_sums(ratings):
     budget, unit = Budget(5, 1e-6), User()
     source = SecureSum.split(ratings, unit, 3, max_users=400, noise=NotPrivate(1, scale=0), rounds=3)

@@ -1,4 +1,4 @@
-"""Lists from thin factors: scores of a few rows, and the largest entries of each row, best first."""
+"""Lists from an item-item matrix or its thin factors: scores of rows, and the largest entries of each, best first."""
 # mypy: disable-error-code="no-untyped-def"
 
 import numpy as np
@@ -51,3 +51,16 @@ def row_products(indptr, indices, left, right, scores):
             weight = between[k]
             for j in range(columns):
                 row[j] += weight * right[k, j]
+
+
+@jit
+def row_sums(indptr, indices, matrix, scores):
+    """scores = R·matrix for 0/1 rows R, given by the columns of their ones."""
+    columns = matrix.shape[1]
+    for r in range(scores.shape[0]):
+        row = scores[r]
+        row[:] = 0
+        for e in range(indptr[r], indptr[r + 1]):
+            one = matrix[indices[e]]
+            for j in range(columns):
+                row[j] += one[j]

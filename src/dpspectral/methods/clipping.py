@@ -43,7 +43,7 @@ def clipped_answer(
     shares = source.noise_shares
     lengths = ContributionLengths(source.unit, X, loss, noise_shares=shares)
     told = source.release(lengths, mu * math.sqrt(SHARE), ledger, f"lengths of contributions, {number}")
-    mean, spread = lengths.moments(told.integers)
+    mean, spread = lengths.moments(told.integers, told.sigma)
     times = factor(spread)
     limit = max(1, math.floor(times * mean))
     query = ClippedProduct(source.unit, X, loss, noise_shares=shares, limit=limit)

@@ -15,7 +15,7 @@ from dpspectral.methods.call import Basis, Call, Progress, Seed
 from dpspectral.methods.catalogue import PrivateCatalogue
 from dpspectral.methods.coverage import check_coverage, release_coverage
 from dpspectral.methods.dense import MAX_BYTES, check_matrix_fits, dense_basis
-from dpspectral.methods.power import DEFAULT, PowerOptions, check_columns_fit, check_options, power_basis
+from dpspectral.methods.power import DEFAULT, PowerOptions, all_columns, check_columns_fit, check_options, power_basis
 from dpspectral.methods.result import Result
 from dpspectral.privacy.budget import Budget
 from dpspectral.privacy.ledger import Account
@@ -122,7 +122,8 @@ def decompose(
         method, why = _method(call, power is not None, max_bytes)
         words.append(why)
     if call.automatic:
-        call = call.with_automatic_catalogue()
+        if method == "dense" or not all_columns(call, power or DEFAULT):
+            call = call.with_automatic_catalogue()
         words.insert(0, _chosen_catalogue(call))
     if method == "dense" and not isinstance(unit, PatternUnit):
         raise ValueError(f'method="dense" releases an item-item matrix of 0/1 data; for {unit!r} use method="power"')

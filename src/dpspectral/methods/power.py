@@ -32,7 +32,7 @@ from dpspectral.privacy.entries import check_sigma
 from dpspectral.privacy.iterate import DEFAULT_BITS, Iterate
 from dpspectral.privacy.ledger import Account, Run
 from dpspectral.privacy.noise import NotPrivate
-from dpspectral.privacy.units import ROUNDING_LOSS, PatternUnit, SymmetricUpdate, Unit
+from dpspectral.privacy.units import ROUNDING_LOSS, Interaction, PatternUnit, SymmetricUpdate, Unit
 from dpspectral.release.source import Source, float_operator
 
 Reals = NDArray[np.float64]
@@ -139,8 +139,8 @@ def power_method(
     options : PowerOptions
         Iterations, columns, start.
     catalogue : "auto", PrivateCatalogue or None
-        Choose popular items first with a share of the budget; None keeps all of them. "auto" keeps them where the
-        floor is given and there are at most four items per component. Rows of the components outside are zero.
+        Choose popular items first with a share of the budget; None keeps all of them. "auto" keeps them under
+        `Interaction(floor)` where there are as many columns as items. Rows of the components outside are zero.
     ledger : Ledger, optional
         A total that several calls share. Without one, this call is its own budget.
     users : int, optional
@@ -170,12 +170,24 @@ def power_method(
         data, rank, unit=unit, budget=budget, catalogue=catalogue, ledger=ledger, users=users,
         random_state=random_state, noise=noise, threads=threads, progress=progress,
     )  # fmt: skip
-    if call.automatic:
+    if call.automatic and not all_columns(call, options):
         call = call.with_automatic_catalogue()
     check_columns_fit(call, options)
     with call.reserve() as run:
         basis = power_basis(call, run, options)
     return call.result(run, basis)
+
+
+def all_columns(call: Call, options: PowerOptions) -> bool:
+    """Whether one product holds all there is, so that there is nothing to gain from choosing among the items.
+
+    Not for whole users, whose noise grows with the number of items and not with a floor: there choosing pays however
+    many columns there are. An open floor needs a catalogue in any case.
+    """
+    unit, n = call.source.unit, call.source.n
+    if isinstance(unit, PatternUnit) and not (isinstance(unit, Interaction) and unit.floor is not None):
+        return False
+    return options.shape(unit, n, call.rank)[0] == n
 
 
 def check_options(name: str, options: Any) -> None:

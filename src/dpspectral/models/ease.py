@@ -12,7 +12,8 @@ Nothing here uses the data: G is made of a `Spectrum`, which is post-processing 
     Λ_ii = ridge + ¼·max(a_i, (the sum)_ii)
 
 So G + Λ = UUᵀ + D with few columns in U and a diagonal D > 0, and by Woodbury's identity P = D^−1 − WWᵀ with
-W = D^−1 U C^−T, CCᵀ = I + UᵀD^−1U. B_ij = (WWᵀ)_ij/P_jj^¾ is never formed: two thin products score a row.
+W = D^−1 U C^−T, CCᵀ = I + UᵀD^−1U. B_ij = (WWᵀ)_ij/P_jj^¾ is not formed, two thin products score a row; only where it
+takes no more memory than both factors (half as many components as items) it is: a row's score is then a sum of rows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from dpspectral.linalg.top import row_products
+from dpspectral.linalg.top import row_products, row_sums
 from dpspectral.methods.above_noise import Spectrum
 from dpspectral.methods.catalogue import Catalogue
 from dpspectral.methods.result import Result
@@ -45,6 +46,10 @@ class Ease:
         self.right: Singles = np.ascontiguousarray((left / norms[:, None]).T, dtype=np.float32)
         self.itself: Singles = np.einsum("ij,ji->i", self.left, self.right)
         self.embedding = embedding
+        self.whole: Singles | None = None  # B
+        if 2 * left.shape[1] >= left.shape[0]:
+            self.whole = self.left @ self.right
+            np.fill_diagonal(self.whole, 0)
 
     @classmethod
     def of(cls, spectrum: Spectrum, catalogue: Catalogue | None, times: float | None = None) -> Ease:
@@ -56,6 +61,9 @@ class Ease:
     def scores(self, rows: sp.csr_array) -> Singles:
         """r·B for each row of 0/1."""
         found: Singles = np.empty((rows.shape[0], len(self.left)), dtype=np.float32)
+        if self.whole is not None:
+            row_sums(rows.indptr, rows.indices, self.whole, found)
+            return found
         if rows.shape[0] <= _FEW:
             row_products(rows.indptr, rows.indices, self.left, self.right, found)
         else:

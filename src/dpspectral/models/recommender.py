@@ -10,7 +10,6 @@ user's data: it can run on that user's side. Which items are alike follows from 
 from __future__ import annotations
 
 import copy
-import json
 import os
 from dataclasses import replace
 from typing import Any, Self
@@ -22,19 +21,18 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dpspectral.core import checks
-from dpspectral.core.names import FILTERS
 from dpspectral.data.tables import Table
 from dpspectral.methods.call import Seed, as_source
 from dpspectral.methods.catalogue import PrivateCatalogue, automatic_catalogue
 from dpspectral.methods.decompose import USUAL_RANK, decompose
 from dpspectral.methods.dense import MAX_BYTES
-from dpspectral.methods.result import Result, read_basis
+from dpspectral.methods.result import Result
 from dpspectral.models.evaluation import Evaluation, checked_budget, released_evaluation, unit_of
-from dpspectral.models.item_features import PUBLIC, Encoded, encoded, loaded_facts, saved_facts
+from dpspectral.models.item_features import PUBLIC, Encoded, encoded
 from dpspectral.models.item_index import UNKNOWN, same_users
 from dpspectral.models.ranking import Ranking, evaluate
 from dpspectral.models.recommendations import Scored
-from dpspectral.models.saved_model import choices_of, declared_degrees, degrees_of
+from dpspectral.models.saved_model import Saved, declared_degrees, read_model, write_model
 from dpspectral.models.scorer import Choice, Scorer, empty
 from dpspectral.models.serving import asked, fit_data, two_parts
 from dpspectral.privacy.budget import Budget
@@ -182,7 +180,7 @@ class PrivateRecommender(BaseEstimator):
             raise TypeError(f"unit must be Interaction(...) or User(...), got {unit!r}")
         if checks.flag("binarize", self.binarize):
             unit = replace(unit, binarize=True)  # type: ignore[type-var]
-        self._check_filter()
+        _ = self._choice
         how = {"user": user, "item": item, "rating": rating, "items": items, "min_rating": min_rating, **reading}
         source = as_source(fit_data(R, how), unit, self.noise, self.threads, floor_open=True)
         n = source.n
@@ -212,11 +210,6 @@ class PrivateRecommender(BaseEstimator):
         other._keep(self.result_, self._declared, encoded(features, self.result_.items, len(self.result_.components)))
         return other
 
-    def _check_filter(self) -> None:
-        checks.choice("filter", self.filter, FILTERS)
-        if checks.real("alpha", self.alpha) < 0:
-            raise ValueError(f"alpha must be at least 0, got {self.alpha!r}")
-
     def _keep(self, result: Result, declared: Reals | None, facts: Encoded | None = None) -> None:
         """What was released, declared degrees and facts, and what is made of them."""
         if facts is not None and PUBLIC not in result.facts.public:
@@ -225,9 +218,6 @@ class PrivateRecommender(BaseEstimator):
         self.ledger_: Ledger | None = result.ledger
         self.private_: bool = result.private
         self._declared, self._facts = declared, facts
-        if declared is None:
-            assert result.catalogue is not None
-            declared = np.maximum(result.catalogue.popularity, 1.0)
         self._scorer = Scorer(result, declared, facts)
         self.degrees_, self.filters_, self.n_features_in_ = self._scorer.degrees, self._scorer.filters, self._scorer.n
         names = self._scorer.index.names
@@ -235,8 +225,7 @@ class PrivateRecommender(BaseEstimator):
 
     @property
     def _choice(self) -> Choice:
-        self._check_filter()
-        return Choice(self.filter, self.alpha)
+        return Choice(self.filter, self.alpha).checked()
 
     @property
     def _binarizes(self) -> bool:
@@ -373,11 +362,7 @@ class PrivateRecommender(BaseEstimator):
         Names of the items are in it; `items` are others, or those of a model without names.
         """
         check_is_fitted(self, "result_")
-        named = self.result_ if items is None else replace(self.result_, items=tuple(str(name) for name in items))
-        more: dict[str, Any] = {} if self._declared is None else {"degrees": self._declared}
-        if self._facts is not None:
-            more |= saved_facts(self._facts, len(self.result_.components))
-        named.save(path, recommender=json.dumps(self._choice._asdict()), **more)
+        write_model(path, Saved(self.result_, self._declared, self._facts, self._choice._asdict()), items)
 
     @classmethod
     def from_result(
@@ -388,7 +373,7 @@ class PrivateRecommender(BaseEstimator):
             raise ValueError("the result has no item degrees; fit with a catalogue, catalogue='auto'")
         n = len(result.components)
         model = cls(result.components.shape[1], filter=filter, alpha=alpha, item_features=item_features)
-        model._check_filter()
+        _ = model._choice
         model._keep(result, None, None if item_features is None else encoded(item_features, result.items, n))
         return model
 
@@ -406,10 +391,10 @@ class PrivateRecommender(BaseEstimator):
         It does all that a fitted one does; it has no ledger. `filter` and `alpha` are those that were saved, or
         "ease" and 0.3, if not given.
         """
-        result, arrays = read_basis(path)
-        degrees, saved = degrees_of(path, result, arrays), choices_of(path, arrays)
+        saved = read_model(path)
         asked = {name: value for name, value in (("filter", filter), ("alpha", alpha)) if value is not None}
-        model = cls(result.components.shape[1], **{**saved, **asked}, binarize=checks.flag("binarize", binarize))
-        model._check_filter()
-        model._keep(result, degrees, loaded_facts(path, arrays, result.items, len(result.components)))
+        rank = saved.result.components.shape[1]
+        model = cls(rank, **{**saved.choices, **asked}, binarize=checks.flag("binarize", binarize))
+        _ = model._choice
+        model._keep(saved.result, saved.degrees, saved.facts)
         return model

@@ -15,6 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from dpspectral.core import checks
+from dpspectral.core.names import FILTERS
 from dpspectral.core.threads import one_per_core
 from dpspectral.linalg.operators import row_blocks
 from dpspectral.linalg.top import largest
@@ -38,6 +40,13 @@ class Choice(NamedTuple):
     filter: str  # "ease", "gf-cf" or "bspm"
     alpha: float  # of the last two
 
+    def checked(self) -> Choice:
+        """Itself; an error names what is not possible."""
+        checks.choice("filter", self.filter, FILTERS)
+        if checks.real("alpha", self.alpha) < 0:
+            raise ValueError(f"alpha must be at least 0, got {self.alpha!r}")
+        return self
+
 
 class Served(NamedTuple):
     """The items that lists are made of."""
@@ -59,8 +68,11 @@ class Served(NamedTuple):
 class Scorer:
     """What is made of a result, of the items' degrees and, where there are any, of public facts about the items."""
 
-    def __init__(self, result: Result, degrees: Reals, facts: Encoded | None = None) -> None:
-        catalogue = result.catalogue
+    def __init__(self, result: Result, declared: Reals | None, facts: Encoded | None = None) -> None:
+        catalogue, degrees = result.catalogue, declared
+        if degrees is None:
+            assert catalogue is not None
+            degrees = np.maximum(catalogue.popularity, 1.0)
         self.popularity = degrees if catalogue is None else catalogue.popularity
         chosen = None if catalogue is None else catalogue.chosen
         self.filters = PrivateFilters(result.components, result.eigenvalues, degrees, chosen)

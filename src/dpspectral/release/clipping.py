@@ -119,13 +119,17 @@ class ContributionLengths(Query):
         kernels.lengths(*exact.lengths(host(self.X.integers), self.plain.shift), self.longest, one, total)
         return total
 
-    def moments(self, numbers: NDArray[np.int64]) -> tuple[float, float]:
-        """Mean length in steps and relative spread (deviation over mean) from the (noisy) numbers.
+    def moments(self, numbers: NDArray[np.int64], sigma: float = 0.0) -> tuple[float, float]:
+        """Mean length in steps and relative spread (deviation over mean) from numbers with noise of this deviation.
 
-        Where they make no sense (a mean outside of 0 to Δ, nobody there), the mean is Δ: nothing is shortened by it.
+        Noise alone looks like spread: of its square, two deviations are taken off. Where the numbers make no sense (a
+        mean outside of 0 to Δ, nobody there), the mean is Δ: nothing is shortened by it.
         """
         square, between, rest = (float(number) for number in numbers)
         users, own = square + between + rest, square + between
         if not 0 < own < users:
             return float(self.longest), 0.0
-        return own / users * self.longest, math.sqrt(max(square * users / own**2 - 1, 0.0))
+        ratio = square * users / own**2  # 1 + spread², and its derivatives
+        slopes = (ratio / users + users / own**2 - 2 * ratio / own, ratio / users - 2 * ratio / own, ratio / users)
+        spread = ratio - 1 - 2 * sigma * math.hypot(*slopes)
+        return own / users * self.longest, math.sqrt(max(spread, 0.0))
