@@ -46,6 +46,16 @@ def test_the_column_of_persons_may_be_named_in_fit_and_is_left_out_of_what_follo
         assert made.shape == (3000, 2 if isinstance(step, PrivatePCA) else 6)
 
 
+def test_the_plan_needs_no_data(frame):
+    pca = PrivatePCA(2, bounds=BOUNDS, groups="patient", rows_per_group=3, n_samples=1000, epsilon=0.5, delta=1e-6)
+    plan = pca.plan(6, 1000)
+    assert "<- chosen" in plan.table()
+    assert not hasattr(pca, "components_")
+    assert pca.fit(frame.assign(patient=np.arange(3000) // 3)).plan_.chosen == plan.chosen
+    with pytest.raises(ValueError, match="names 6 columns"):
+        pca.plan(7, 1000)
+
+
 def test_persons_through_a_pipeline(frame):
     """After the first step there is no column of persons any more; they are passed as an array."""
     persons, own = np.arange(3000) // 3, dict(epsilon=1.0, delta=1e-6, rows_per_group=3)

@@ -136,6 +136,7 @@ def test_a_person_with_very_many_rows_counts_like_one_with_m():
     many = [[12.0, 2.0]] * 500
     for query in queries(unit):
         assert np.array_equal(query.evaluate(table(OTHER, many)), query.evaluate(table(OTHER, many[:3])))
+        assert np.array_equal(query.evaluate(table(many, OTHER)), query.evaluate(table(OTHER, many[:3])))
 
 
 def test_unit_refuses_rows_that_were_not_limited():
@@ -144,6 +145,11 @@ def test_unit_refuses_rows_that_were_not_limited():
         loose.checked(Persons(1.0, rows_per_group=3))
     with pytest.raises(TypeError, match="grouped by person"):
         PersonRows(np.ones((5, 2))).checked(Persons(1.0, rows_per_group=3))
+
+
+def test_rows_that_belong_to_nobody_are_refused():
+    with pytest.raises(ValueError, match="4 rows, but persons with 3"):
+        PersonRows(np.ones((4, 2)), np.array([0, 2, 3]))
 
 
 def test_which_rows_are_kept_depends_on_the_person_alone():
@@ -159,6 +165,7 @@ def test_which_rows_are_kept_depends_on_the_person_alone():
         values[mine], values[~mine] = own, others
         ids = np.where(mine, 7, rng.integers(100, 103, len(values)))
         rows = grouped(values, ids, 3)
+        assert rows.starts[-1] == len(rows.values)
         place = [k for k in range(len(rows.starts) - 1) if (rows.values[rows.starts[k]] == own[0]).all()]
         assert len(place) == 1
         assert np.array_equal(rows.values[rows.starts[place[0]] : rows.starts[place[0] + 1]], own[:3])

@@ -27,6 +27,10 @@ class PersonRows(Rows):
     users_private: bool = True
     names: tuple[str, ...] | None = None  # of the columns; public
 
+    def __post_init__(self) -> None:
+        if self.starts is not None and int(self.starts[-1]) != self.values.shape[0]:
+            raise ValueError(f"{self.values.shape[0]} rows, but persons with {int(self.starts[-1])} rows together")
+
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
         """Persons, and columns."""

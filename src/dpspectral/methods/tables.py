@@ -88,7 +88,7 @@ class TableBasis:
     def reason(self) -> str:
         """Of the choices, in words."""
         told = "" if self.plan is None else self.plan.reason
-        return told + (" in one pass; there are two" if told and self.facts.get("passes") == 2 else "")
+        return told + (" in one pass; two were made" if told and self.facts.get("passes") == 2 else "")
 
 
 def starting_norm(columns: int, options: TableOptions) -> float:

@@ -18,7 +18,7 @@ from dpspectral.methods.result import Result, read_basis
 from dpspectral.methods.spectrum import intervals
 from dpspectral.methods.table_plan import TablePlan
 from dpspectral.methods.tables import TableBasis, TableOptions, TableRelease, check_fits, starting_norm
-from dpspectral.models.pca_request import options_of, rank_of
+from dpspectral.models.pca_request import options_of, planned, rank_of
 from dpspectral.models.table_estimator import TableEstimator
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.noise import NotPrivate
@@ -190,6 +190,13 @@ class PrivatePCA(TableEstimator):
             result = call.result(run, basis, made.reason)
         self._keep_table(result, made, names)
         return self
+
+    def plan(self, n_features: int, n_samples: int) -> TablePlan:
+        """What a fit would choose the row norm from: clipping against noise. No data is touched.
+
+        `n_samples` is about how many rows, or persons, there are. `print(pca.plan(30, 8000).table())`
+        """
+        return planned(self, n_features, n_samples, self._budget().mu)
 
     # ---- what is kept
 

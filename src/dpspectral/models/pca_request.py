@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from numpy.typing import NDArray
 
 from dpspectral.core import checks
 from dpspectral.methods.power import PowerOptions
-from dpspectral.methods.tables import AT_ONCE, TableOptions
+from dpspectral.methods.table_plan import TablePlan, plan_norm
+from dpspectral.methods.tables import AT_ONCE, COUNT_SHARE, LENGTH_SHARE, TableOptions
 from dpspectral.models.columns import bounds_of, ranges_of
-from dpspectral.privacy.units import BoundedRows
+from dpspectral.privacy.units import BoundedRows, Neighbours
 
 Reals = NDArray[np.float64]
 
@@ -72,6 +74,24 @@ def options_of(model: Any, n: int, names: Sequence[str] | None, persons: int | N
         )
     ranges = ranges_of(model.bounds_range, names, options.private_columns, n)
     return options if ranges is None else TableOptions(**{**vars(options), "ranges": ranges})
+
+
+def planned(model: Any, n: int, persons: int, mu: float) -> TablePlan:
+    """The plan for the row norm of a table of this size, with the μ that is left for the matrix."""
+    n, persons = checks.integer("n_features", n, low=1), checks.integer("n_samples", persons, low=1)
+    names = list(model.bounds) if isinstance(model.bounds, Mapping) else None
+    if names is not None and len(names) != n:
+        raise ValueError(f"n_features={n}, but bounds names {len(names)} columns")
+    options = options_of(model, n, names, persons)
+    counted = model.n_samples is not None or Neighbours.of(model.neighbours) is Neighbours.REPLACE
+    spent = options.mean_share if options.mean_is_private else 0.0 if counted else COUNT_SHARE
+    spent += options.bounds_share if len(options.private_columns) else 0.0
+    spent += LENGTH_SHARE if options.norm == "private" else 0.0
+    rows = 1 if model.rows_per_group is None else model.rows_per_group
+    return plan_norm(
+        n, persons, mu * math.sqrt(1 - spent), rows_per_group=rows, neighbours=model.neighbours,
+        contribution="weights" if options.power is not None else options.contribution, longest=2 * math.sqrt(n),
+    )  # fmt: skip
 
 
 def _power(model: Any, n: int) -> PowerOptions | None:
