@@ -140,6 +140,19 @@ def test_a_result_is_a_recommender(tmp_path):
     assert len(PrivateRecommender.load(tmp_path / "model.npz").recommend(["item 3"], top=4)) == 4
 
 
+@pytest.mark.parametrize("chosen", ["ease", "gf-cf", "bspm"])
+def test_recommenders_with_facts_about_items(tmp_path, chosen):
+    """What was never kept, or came later, is recommended from its features."""
+    _, tables = history(np.random.default_rng(0), 300, ITEMS, 2)
+    stream = create(tmp_path / "s", budget=Budget(200, 1e-6))
+    for events in tables:
+        result = stream.update(events)
+    groups = pd.DataFrame({"kind": [k % 3 for k in range(ITEMS)]}, index=names(ITEMS))
+    features = groups if chosen == "ease" else None
+    model = PrivateRecommender.from_result(result, filter=chosen, item_features=features)
+    assert len(model.recommend(["item 3", "item 5"], top=4)) == 4
+
+
 def test_the_page_tells_of_all_weeks_together(tmp_path):
     _, tables = history(np.random.default_rng(0), USERS, ITEMS, 3)
     for number, more in enumerate(({"half_life": 26}, {"horizon": 9}, {"unit": User(), "horizon": 9})):
@@ -274,6 +287,18 @@ def test_an_old_copy_is_refused(tmp_path):
         PrivateStream.open(tmp_path / "s")
     with pytest.raises(StreamError, match="old copy"):  # an object from before
         stream.update(tables[1])
+
+
+def test_an_old_copy_of_past_events_is_refused(tmp_path):
+    """What they lack would come in a second time, as if it were new."""
+    stream = create(tmp_path / "s")
+    stream.update(pd.DataFrame({"user": [1], "item": ["item 1"]}))
+    shutil.copytree(tmp_path / "s" / "events", tmp_path / "backup")
+    stream.update(pd.DataFrame({"user": [1], "item": ["item 2"]}))
+    shutil.rmtree(tmp_path / "s" / "events")
+    shutil.copytree(tmp_path / "backup", tmp_path / "s" / "events")
+    with pytest.raises(StreamError, match="past events are those of an old copy"):
+        PrivateStream.open(tmp_path / "s")
 
 
 def test_an_old_copy_with_its_ledger_is_refused_by_the_anchor(tmp_path):

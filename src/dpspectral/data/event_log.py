@@ -26,6 +26,7 @@ from dpspectral.core.files import read_arrays
 from dpspectral.core.private_files import replace_private
 from dpspectral.data.tables import Table
 from dpspectral.linalg.epoch_pairs import Dated
+from dpspectral.linalg.grouping import grouped
 
 _DIGITS = 6  # of an epoch in a file's name
 
@@ -150,7 +151,7 @@ class EventLog:
         if self._within:
             return np.sort(first)
         past = self._all()
-        first = first[~np.isin(keys[first], past.users.astype(np.int64) * width + past.items)]
+        first = first[~_among(keys[first], past.users.astype(np.int64) * width + past.items)]
         if self._most is None:
             return np.sort(first)
         order = first[np.lexsort((items[first], hashed[items[first]], users[first]))]
@@ -170,7 +171,7 @@ class EventLog:
     def rows(self) -> Dated:
         """All entries as rows: of users, or of what a user did in one epoch."""
         pairs = self._all()
-        order = np.lexsort((pairs.items, pairs.epochs, pairs.users))
+        order = grouped(pairs.users, len(self._names))  # they are in the order of epochs
         users, items, epochs = (values[order] for values in pairs)
         count = len(users)
         new_epoch = np.flatnonzero((np.diff(users) != 0) | (np.diff(epochs) != 0)) + 1
@@ -221,6 +222,15 @@ class EventLog:
 
     def _write(self, epoch: int, arrays: dict[str, NDArray[Any]]) -> None:
         replace_private(self._file(epoch), lambda stream: np.savez(stream, **arrays))  # type: ignore[arg-type]
+
+
+def _among(few: NDArray[np.int64], many: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of few numbers, increasing and different, are among many."""
+    found = np.zeros(len(few), dtype=bool)
+    if len(few):
+        at = np.minimum(np.searchsorted(few, many), len(few) - 1)
+        found[at[few[at] == many]] = True
+    return found
 
 
 def _packed(names: list[str]) -> NDArray[np.uint8]:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from dpspectral.core.jit import jit
 from dpspectral.core.threads import cores, in_threads
+from dpspectral.linalg.grouping import grouped
 from dpspectral.privacy.counter import DECAY_BITS
 
 Ints = NDArray[np.int64]
+_VALUE_BITS = 42  # of what a pair counts, in a key; epochs have 20
 
 
 class Dated(NamedTuple):
@@ -46,7 +48,8 @@ class EpochPairs:
         kept = place[rows.items] >= 0
         owner = np.repeat(np.arange(len(rows.starts) - 1, dtype=np.int64), np.diff(rows.starts))[kept]
         where = place[rows.items[kept]]
-        order = np.lexsort((where, owner))
+        order = grouped(where, self.n)
+        order = order[grouped(owner[order], len(rows.starts) - 1)]
         owner = owner[order]
         self._places = where[order].astype(np.int32)
         self._epochs, self._degrees = (part[kept][order] for part in (rows.epochs, rows.degrees))
@@ -55,8 +58,21 @@ class EpochPairs:
         lags = clocks.now - self._epochs
         known = lags < len(clocks.coefficients)
         self._values = np.where(known, clocks.coefficients[np.where(known, lags, 0)], 0) * table[self._degrees]
-        self._by_item = np.argsort(self._places, kind="stable")
+        self._keys = self._packed(clocks)
+        self._by_item = grouped(self._places, self.n)
         self._begins = np.concatenate([[0], np.cumsum(np.bincount(self._places, minlength=self.n))])
+
+    def _packed(self, clocks: Clocks) -> Ints:
+        """One number for each entry: since when it counts (it came, and its item was kept), whether the former is later
+        or the same, and what it counts. Of two entries the larger number has the later epoch: it is the pair's, unless
+        the clock was later than both came."""
+        since = clocks.started[self._places]
+        largest = int(self._table.max(initial=0)) * int(clocks.coefficients[0])  # public, so that nothing is told
+        if largest >= 1 << _VALUE_BITS or clocks.now >= 1 << (62 - _VALUE_BITS):
+            raise OverflowError("weights or epochs of a stream are too large to be added up")
+        late = since > self._epochs
+        key: Ints = np.maximum(since, self._epochs).astype(np.int64) << 1
+        return ((key | ~late) << _VALUE_BITS) | self._values
 
     def add(self, first: int, last: int, out: Ints) -> None:
         """out[a − first, b] += the entry (a, b), for first ≤ a < last and a ≤ b < the width of `out`."""
@@ -66,7 +82,7 @@ class EpochPairs:
         def work(rows: tuple[int, int]) -> None:
             _add(
                 *rows, first, self._begins, self._by_item, self._places, self._ends, self._epochs, self._degrees,
-                self._values, self._table, *self._clocks, out,
+                self._keys, self._table, *self._clocks, out,
             )  # fmt: skip
 
         in_threads(work, blocks, self.threads)
@@ -74,30 +90,32 @@ class EpochPairs:
 
 @jit
 def _add(
-    start, stop, first, begins, by_item, places, ends, epochs, degrees, values, table, now, coefficients, decay,
+    start, stop, first, begins, by_item, places, ends, epochs, degrees, keys, table, now, coefficients, decay,
     started, out,
 ):  # fmt: skip
     width = out.shape[1]
+    mask, on_time = (np.int64(1) << _VALUE_BITS) - 1, np.int64(1) << _VALUE_BITS
     for a in range(start, stop):
         row = out[a - first]
-        since = started[a]
         for s in range(begins[a], begins[a + 1]):
             e = by_item[s]
-            epoch, value = epochs[e], values[e]
+            own = keys[e]
             for k in range(e, ends[e]):
                 b = places[k]
                 if b >= width:
                     break
-                formed, counts, degree = epoch, value, degrees[e]
+                later = max(own, keys[k])
+                if later & on_time:
+                    row[b] += later & mask
+                    continue
+                # The entry was kept after both had come: they came in then, decayed.
+                formed, degree = epochs[e], degrees[e]
                 if epochs[k] > formed:
-                    formed, counts, degree = epochs[k], values[k], degrees[k]
-                clock = max(since, started[b])
-                if clock > formed:  # the entry was kept later: all that came before came in then, decayed
-                    lag = now - clock
-                    counts = 0
-                    if lag < coefficients.size:
-                        counts = coefficients[lag] * ((table[degree] * decay[clock - formed]) >> DECAY_BITS)
-                row[b] += counts
+                    formed, degree = epochs[k], degrees[k]
+                clock = max(started[a], started[b])
+                lag = now - clock
+                if lag < coefficients.size:
+                    row[b] += coefficients[lag] * ((table[degree] * decay[clock - formed]) >> DECAY_BITS)
 
 
 def item_sums(rows: Dated, table: Ints, n: int, now: int, coefficients: Ints) -> Ints:
