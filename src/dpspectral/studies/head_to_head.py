@@ -6,8 +6,8 @@ Strong generalisation: 1,000 users (a fifth, where there are fewer than 5,000) a
 and nothing of them is seen in fitting. Their train part (80%) is folded in, and all items they do not have are ranked
 against their test part. All methods of a run have the same users, δ = 1/items², and pay for every look at the data.
 Baselines are tuned for each set and ε, at no cost, on a run of its own; ours has nothing to tune. CPU times are means
-of the runs; memory is what one fit at the largest ε takes in a fresh process. The search of a set starts from what was
-found on the set before.
+of the runs; memory is what one fit at the largest ε takes in a fresh process. The search on further sets starts from
+what was found on the first.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def measure(
     cells: Cells, source: DataSet, *, epsilons: Iterable[float] = EPSILONS, runs: int = RUNS,
     starts: dict[tuple[str, float], Any] | None = None, say: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:  # fmt: skip
-    """All figures of a set. `starts` holds the settings found on the set before, and then those found here."""
+    """All figures of a set. `starts` holds the settings found on the first set, or takes those found here."""
     starts = {} if starts is None else starts
     trial = cache(partial(Trial.of, source))
 
@@ -165,7 +165,8 @@ def measure(
                 return float(search[-1]["recall20"])
 
             if method.ladders:
-                options = starts[name, epsilon] = climb(options, method.ladders, worth, TRIES)
+                options = climb(options, method.ladders, worth, TRIES)
+                starts.setdefault((name, epsilon), options)
             chosen[name] = options
             shared: Row = {
                 "set": source.label, "method": name, "epsilon": epsilon, "tried": len(search),

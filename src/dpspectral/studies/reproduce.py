@@ -233,7 +233,7 @@ def recommenders_part(cells: Cells, options: Options, say: Say) -> Section:
         f"Users protected, δ = 1/items². Of each set {head_to_head.HELD:,} users (a fifth, where there are fewer than "
         f"{5 * head_to_head.HELD:,}) are held out, 80% of their items are folded in, and all others are ranked. Means "
         f"and standard errors of {runs} runs; baselines tuned for free on another run, at most {head_to_head.TRIES} "
-        "settings for each set and ε. More tables: recommenders.md."
+        "settings for each set and ε, on further sets from those of the first on. More tables: recommenders.md."
     ]
     caption = "Recall@20 and NDCG@100 against ε; bars: standard errors."
     return Section(
