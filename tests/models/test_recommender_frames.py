@@ -1,6 +1,8 @@
 """Frames and files of records: in by the names of their columns, out as frames of the same kind."""
 
 import itertools
+import subprocess
+import sys
 
 import duckdb
 import narwhals.stable.v2 as nw
@@ -213,3 +215,17 @@ def test_the_command_takes_several_files_and_names_of_columns(model, columns, tm
     assert refused.exit_code == 1
     assert "--unknown-items drop" in refused.output
     assert CliRunner().invoke(main, ["recommend", *one, "--unknown-items", "drop"]).exit_code == 0
+
+
+def test_who_reads_the_first_lists_only_is_told_nothing(model, columns, tmp_path):
+    """A pipe that closes early, as that of `head` does."""
+    model.save(tmp_path / "model.npz")
+    pd.DataFrame(columns).to_csv(tmp_path / "r.csv", index=False)
+    command = [sys.executable, "-m", "dpspectral.cli", "recommend", "model.npz", "r.csv", "--user", "who"]
+    with subprocess.Popen(
+        [*command, "--item", "film", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.read(1) == b"{"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
