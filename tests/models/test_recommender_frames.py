@@ -1,5 +1,9 @@
 """Frames and files of records: in by the names of their columns, out as frames of the same kind."""
 
+import itertools
+import subprocess
+import sys
+
 import duckdb
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -55,6 +59,39 @@ def test_a_frame_is_fitted_as_its_matrix_is(R, columns, kind):
     assert found.items_ == NAMES
     assert found.result_.items == tuple(NAMES)
     assert found.result_.facts.items_from == "list"
+
+
+IDS = {
+    "int64": lambda ids: np.asarray(ids, dtype=np.int64),
+    "uint64": lambda ids: np.asarray(ids, dtype=np.uint64),
+    "float64": lambda ids: np.asarray(ids, dtype=np.float64),
+    "text": lambda ids: [str(one) for one in ids],
+    "bytes": lambda ids: [str(one).encode() for one in ids],
+}
+
+
+@pytest.mark.parametrize("library", [*KINDS, "categories", "duckdb"])
+def test_identifiers_of_any_types_are_fitted_alike_and_asked_for_alike(R, library):
+    """Every combination of types of users and items, and the list of items in another type than theirs."""
+    pairs = R.tocoo()
+    options = OPTIONS | {"noise": NotPrivate(0), "users": USERS}
+    expected = PrivateRecommender(4, **options).fit(R)
+    asked = [expected.recommend([3, 17], top=3), expected.recommend(R[:2], top=2).positions.ravel().tolist()]
+    for users, items in itertools.product(IDS, IDS):
+        data = {"who": IDS[users](pairs.row), "film": IDS[items](pairs.col)}
+        records = pa.table(data)  # noqa: F841  DuckDB finds it by its name
+        frame = duckdb.sql("SELECT * FROM records") if library == "duckdb" else KINDS.get(library, pd.DataFrame)(data)
+        if library == "categories":
+            frame = frame.astype("category")
+        listed = [str(k) for k in range(N)] if items == "int64" else list(range(N))
+        model = PrivateRecommender(4, **options).fit(frame, user="who", item="film", items=listed)
+        assert np.array_equal(model.result_.components, expected.result_.components), (users, items)
+        assert model.items_ == [str(k) for k in range(N)]
+        for ids in IDS.values():
+            assert model.recommend(ids([3, 17]), top=3) == [(str(item), score) for item, score in asked[0]]
+        if library == "pandas":
+            two = frame[np.isin(pairs.row, [0, 1])]
+            assert [int(item) for item in model.recommend(two, user="who", item="film", top=2)["item"]] == asked[1]
 
 
 def test_records_hide_how_many_users_there_are(columns):
@@ -178,3 +215,17 @@ def test_the_command_takes_several_files_and_names_of_columns(model, columns, tm
     assert refused.exit_code == 1
     assert "--unknown-items drop" in refused.output
     assert CliRunner().invoke(main, ["recommend", *one, "--unknown-items", "drop"]).exit_code == 0
+
+
+def test_who_reads_the_first_lists_only_is_told_nothing(model, columns, tmp_path):
+    """A pipe that closes early, as that of `head` does."""
+    model.save(tmp_path / "model.npz")
+    pd.DataFrame(columns).to_csv(tmp_path / "r.csv", index=False)
+    command = [sys.executable, "-m", "dpspectral.cli", "recommend", "model.npz", "r.csv", "--user", "who"]
+    with subprocess.Popen(
+        [*command, "--item", "film", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.read(1) == b"{"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

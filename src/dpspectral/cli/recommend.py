@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -54,8 +56,7 @@ def recommend(
         if out is not None:
             write_whole(out, lambda stream: stream.writelines(piece.encode() for piece in pieces))
         else:
-            for piece in pieces:
-                click.echo(piece, nl=False)
+            _print(pieces)
     if out is None:
         return
     facts(
@@ -65,6 +66,16 @@ def recommend(
             ("note", "each list is for its user only"),
         ]
     )
+
+
+def _print(pieces: Iterable[str]) -> None:
+    """To stdout, until whoever reads it (`head`, a pager) has enough: not an error that needs words."""
+    for piece in pieces:
+        try:
+            click.echo(piece, nl=False)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at its end
+            sys.exit(1)
 
 
 def _of_users(table: Table, wanted: tuple[str, ...], files: Sequence[Path]) -> Table:
