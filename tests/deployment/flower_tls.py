@@ -42,7 +42,7 @@ from dpspectral import Budget, Interaction, Ledger, NotPrivate, Party, PowerOpti
 from dpspectral.data.synthetic import tastes
 from dpspectral.deploy.party.identity import make_identity
 
-BIN = Path(sys.executable).parent
+BIN, APPS = Path(sys.executable).parent, Path(__file__).parent / "apps"
 ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 ACCOUNT = 61_000  # of the first party
 
@@ -155,6 +155,7 @@ class Deployment:
         self.folder, self.parties, self.port = folder, parties, free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.parties_processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.nodes: dict[int, subprocess.Popen[bytes]] = {}
         self.commands = commands(folder)
         path = f"{self.commands}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, **ENVIRONMENT, "FLWR_HOME": str(folder / "flwr"), "PATH": path}
@@ -198,7 +199,7 @@ class Deployment:
         raise AssertionError((self.folder / f"party{number}.log").read_text())
 
     def superlink(self) -> None:
-        self.start(
+        self.superlink_process = self.start(
             "superlink", self.folder / "flwr", "flower-superlink", "--ssl-ca-certfile", str(self.folder / "ca.crt"),
             "--ssl-certfile", str(self.folder / "server.crt"), "--ssl-keyfile", str(self.folder / "server.key"),
             "--enable-supernode-auth", "--disable-runtime-dependency-installation", "--port", str(self.port),
@@ -222,13 +223,25 @@ class Deployment:
 
     def supernode(self, number: int, key: int | None = None) -> subprocess.Popen[bytes]:
         account = {"user": NODE, "group": NODES.gr_gid, "extra_groups": []} if ACCOUNTS else {}
-        return self.start(
+        found = self.start(
             f"node{number if key is None else 'x'}", self.folder / "node", "flower-supernode", "--root-certificates",
             str(self.folder / "ca.crt"), "--superlink", f"127.0.0.1:{self.port}", "--auth-supernode-private-key",
             str(self.folder / f"node{number if key is None else key}.key"), "--node-config",
             f'socket="{self.folder / f"{number}.sock"}"',
             "--port", str(free_port()), "--max-retries", "3", **account,
         )  # fmt: skip
+        self.nodes |= {number: found} if key is None else {}
+        return found
+
+    def restart_server(self) -> None:
+        """After its SuperLink was killed: it has forgotten all nodes."""
+        for node in self.nodes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(node.pid, signal.SIGKILL)
+        self.superlink()
+        for number in range(self.parties):
+            self.flwr("supernode", "register", str(self.folder / f"node{number}.pub"), "test")
+            self.supernode(number)
 
     def stop(self) -> None:
         for process in self.processes:
@@ -273,66 +286,11 @@ def app(folder: Path, **more: object) -> Path:
     return place
 
 
-HOSTILE = '''"""An app of the server's own: what it can read, stop and get from the parties of a machine."""
-import glob, json, os, socket
-
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-
-client = ClientApp()
-server = ServerApp()
-
-
-def tried(what, *given):
-    try:
-        return what(*given) is None or True
-    except OSError:
-        return False
-
-
-def answered(path):
-    got = 0
-    for content in (b"", b"x" * 100, b"dpss" + bytes(60)):
-        with socket.socket(socket.AF_UNIX) as line:
-            line.connect(path)
-            line.sendall(len(content).to_bytes(8, "big") + content)
-            got += line.recv(1) == bytes([1])
-    return got
-
-
-@client.query()
-def attack(message, context):
-    folder, names = str(context.run_config["place"]), ("rows.csv", "identity.key", "party.ledger", "policy.toml")
-    files = sum(
-        tried(os.open, f"{folder}/party{party}/{name}", flags)
-        for party in range(6) for name in names for flags in (os.O_RDONLY, os.O_WRONLY)
-    ) + sum(tried(os.listdir, f"{folder}/party{party}") for party in range(6))
-    processes = sum(
-        tried(os.kill, pid, 0) + tried(os.open, f"/proc/{pid}/mem", os.O_RDONLY)
-        + tried(os.open, f"/proc/{pid}/environ", os.O_RDONLY)
-        for pid in map(int, str(context.run_config["pids"]).split())
-    )
-    answers = sum(map(answered, sorted(glob.glob(f"{folder}/?.sock"))))
-    found = {"account": os.getuid(), "files": files, "processes": processes, "answers": answers}
-    return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
-
-
-@server.main()
-def main(grid, context):
-    nodes = list(grid.get_node_ids())
-    sent = [Message(RecordDict({"go": ConfigRecord({})}), dst_node_id=node, message_type="query") for node in nodes]
-    found = [dict(one.content["found"]) for one in grid.send_and_receive(sent)]
-    with open(str(context.run_config["found"]), "w") as file:
-        json.dump(found, file)
-'''
-
-
 def hostile(network: Deployment) -> list[dict[str, int]]:
     """What a hostile app found on each node."""
     pids, found = (process.pid for process in network.parties_processes.values()), network.folder / "found.json"
     place = app(network.folder, place=str(network.folder), pids=" ".join(map(str, pids)), found=str(found))
-    (place / "hostile.py").write_text(HOSTILE)
+    shutil.copy(APPS / "hostile.py", place)
     config = (place / "pyproject.toml").read_text()
     for ours, theirs in (("server_app:app", "server"), ("client_app:app", "client")):
         config = config.replace(f"dpspectral.deploy.flower.{ours}", f"hostile:{theirs}")

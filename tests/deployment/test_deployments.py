@@ -68,10 +68,11 @@ def test_flower_with_tls_gives_the_basis_of_one_process(script):
 
 
 @pytest.mark.slow
-def test_flower_nodes_are_killed_in_every_stage(script, tmp_path):
+def test_flower_processes_are_killed_in_every_stage(script):
+    """Parties, nodes, the ServerApp and the SuperLink: nothing is lost, and ledgers hold what left."""
     needs_flower()
-    told = script("flower_kills.py", "--folder", tmp_path, seconds=2400)
-    assert told.count("bit for bit right True") == 6
+    told = script("flower_kills.py", seconds=2400)
+    assert told.count("bit for bit right True") == 5
     assert "no result" in told
 
 
