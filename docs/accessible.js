@@ -11,8 +11,8 @@ const named = () => {
   document.querySelectorAll("nav[aria-label]").forEach(list => {
     const label = list.getAttribute("aria-label");
     let name = label;
-    for (let k = 2; seen.has(name); k++) name = `${label} (${k})`;
-    seen.add(name);
+    for (let k = 2; seen.has(name.toLowerCase()); k++) name = `${label} (${k})`;
+    seen.add(name.toLowerCase());
     if (name !== label) list.setAttribute("aria-label", name);
   });
   document.querySelectorAll("pre > code:not([tabindex])").forEach(code => { code.tabIndex = 0; });
