@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # A worker per core: more threads only get in each other's way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo check test test-all test-versions package lint docs bench clean
+.PHONY: demo check test test-all test-site test-versions package lint docs bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dpspectral demo --out demo-report
@@ -39,6 +39,9 @@ lint: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs  # a folder of pages that needs no server: site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo "site/index.html"
+
+test-site: docs $(VENV)/.installed-test  # the built site in Chromium: links, widths, search from a folder; axe-core if named
+	DPSPECTRAL_SITE=site $(BIN)/python -m pytest tests/docs/test_site.py -rs
 
 bench: $(VENV)-bench/.installed  # about half an hour; peers live in environments of their own
 	$(VENV)-bench/bin/python benchmarks/kernel.py

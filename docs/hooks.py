@@ -13,6 +13,7 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
 _ROOT = Path(__file__).parent.parent
+_FORMULA = '<div tabindex="0" role="group" aria-label="formula">'  # wide ones scroll, by keyboard too
 _PAGES = {
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
@@ -62,14 +63,14 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Names that screen readers need and the theme leaves out."""
-    return output.replace(
-        'data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"'
-    )
+    """A name that screen readers need and the theme leaves out."""
+    dialog = 'data-md-component="search" role="dialog"'
+    return output.replace(dialog, f'{dialog} aria-label="Search"')
 
 
 def on_post_build(*, config: Any) -> None:
-    """Pages from a folder may not fetch; a script they may load (docs/iframe-worker.js)."""
+    """Pages from a folder may not fetch; a script they may load (docs/iframe-worker.js). And there is no 404 there."""
+    (Path(config["site_dir"]) / "404.html").unlink(missing_ok=True)
     place = Path(config["site_dir"]) / "search"
     index = (place / "search_index.json").read_text(encoding="utf-8")
     (place / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
@@ -80,5 +81,5 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     for source, name in _PAGES.items():  # links as they are in the repository
         markdown = re.sub(rf"\]\((?:\.\./)*{re.escape(source)}", f"]({up}{name}", markdown)
     markdown = re.sub(r"\]\((?:\.\./)*docs/", f"]({up}", markdown)
-    return re.sub(r"```math\n(.*?)```", lambda match: f"<div>{convert(match[1], display='block')}</div>", markdown,
+    return re.sub(r"```math\n(.*?)```", lambda match: f"{_FORMULA}{convert(match[1], display='block')}</div>", markdown,
                   flags=re.DOTALL)  # fmt: skip

@@ -163,7 +163,7 @@ def test_public_names():
     assert listed | set(dpspectral._EXTRAS) == set(dpspectral._MODULES)
     assert listed <= set(dir(dpspectral))
     assert all(hasattr(dpspectral, name) for name in dir(dpspectral))
-    for name in ("decompose", "dense_release", "load", "plan", "power_method"):
+    for name in ("decompose", "dense_release", "plan", "power_method", "read"):
         assert inspect.isfunction(getattr(dpspectral, name))
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         dpspectral.Nothing  # noqa: B018

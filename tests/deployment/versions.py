@@ -16,7 +16,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("core", "linalg", "privacy", "release", "data", "methods", "models", "cli", "reports")
+ROOMS = ("core", "linalg", "privacy", "release", "data", "methods", "models", "cli", "reports", "compatibility")
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "mpmath", "pandas", "polars")
 NOT_LOWEST = ("test_accounting", "test_budget", "test_claims")  # compared with dp-accounting
 

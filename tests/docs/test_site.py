@@ -1,28 +1,27 @@
 """The built site in headless Chromium, from its folder: nothing from elsewhere, nothing cut off, search, accessibility.
 
-Needs the docs extra (mkdocs), Chromium and its driver; accessibility also axe-core, whose script DPSPECTRAL_AXE names
-(npm install axe-core: node_modules/axe-core/axe.min.js). What is missing is skipped, with the reason.
+    make test-site      (after `make docs`; CI does)
+
+DPSPECTRAL_SITE names the built site. Needs Chromium and its driver; accessibility also axe-core, whose script
+DPSPECTRAL_AXE names (npm install axe-core: node_modules/axe-core/axe.min.js). What is missing is skipped.
 """
 
 import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 selenium = pytest.importorskip("selenium.webdriver")
 BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-MKDOCS = os.environ.get("DPSPECTRAL_MKDOCS") or shutil.which("mkdocs", path=str(Path(sys.executable).parent))
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(not (BROWSER and DRIVER), reason="needs chromium and chromedriver"),
-    pytest.mark.skipif(not MKDOCS, reason="needs mkdocs: pip install 'dpspectral[docs]', or DPSPECTRAL_MKDOCS=PROGRAM"),
+    pytest.mark.skipif(
+        "DPSPECTRAL_SITE" not in os.environ, reason="set DPSPECTRAL_SITE to a built site: make test-site"
+    ),
 ]
 # In a browser: boxes whose right edge nobody can scroll to.
 CUT = """
@@ -40,15 +39,8 @@ axe.run(document, {resultTypes: ['violations'], preload: false})
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """`make docs`, elsewhere: strict, so a broken link or anchor fails it."""
-    made = tmp_path_factory.mktemp("site")
-    command = [MKDOCS, "build", "--strict", "--clean", "--site-dir", str(made)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return made
+def site():
+    return Path(os.environ["DPSPECTRAL_SITE"]).resolve()
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +66,7 @@ def show(browser, page, width):
 
 def test_no_page_is_cut_off_or_asks_for_anything_elsewhere(site, browser):
     browser.get_log("performance")
-    for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):  # which is for servers, with absolute paths
+    for page in sorted(site.rglob("*.html")):
         for width in (1280, 360):
             show(browser, page, width)
             assert browser.execute_script("return document.documentElement.scrollWidth") <= width, (page, width)
@@ -86,7 +78,7 @@ def test_no_page_is_cut_off_or_asks_for_anything_elsewhere(site, browser):
 
 def test_links_of_the_built_pages_lead_somewhere(site):
     """Also those of the theme, the notebooks and the API; mkdocs knows those of pages only."""
-    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
+    pages = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     names = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in pages.items()}
     broken = []
     for page, text in pages.items():
@@ -124,21 +116,13 @@ def test_axe_finds_nothing(site, browser):
     script = os.environ.get("DPSPECTRAL_AXE")
     if not script:
         pytest.skip("set DPSPECTRAL_AXE to axe-core's script: npm install axe-core, node_modules/axe-core/axe.min.js")
-    for scheme in ("light", "dark"):
-        browser.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-        )
-        for name in (
-            "index",
-            "start/platform-engineer",
-            "notebooks/tables",
-            "api/estimators",
-            "proofs/dense",
-            "flower",
-        ):
-            for width in (1280, 360):
-                show(browser, site / f"{name}.html", width)
-                browser.execute_script("localStorage.clear()")
-                browser.refresh()
-                browser.execute_script(Path(script).read_text(encoding="utf-8"))
-                assert browser.execute_async_script(AXE) == [], (name, width, scheme)
+    source = Path(script).read_text(encoding="utf-8")
+    for scheme, width in (("light", 1280), ("dark", 360)):
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        for page in sorted(site.rglob("*.html")):
+            show(browser, page, width)
+            browser.execute_script("localStorage.clear()")  # the scheme that was chosen on the page before
+            browser.refresh()
+            browser.execute_script(source)
+            assert browser.execute_async_script(AXE) == [], (page.relative_to(site), width, scheme)
