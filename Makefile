@@ -25,8 +25,8 @@ CHECK := core linalg release models audit methods/test_power.py methods/test_den
   privacy/test_runs.py privacy/test_units_adversary.py privacy/test_ledger_file.py methods/test_catalogue.py \
   data/test_same_bits.py data/test_identity.py data/test_datasets.py protocols/test_secure_sum.py \
   protocols/test_simulated.py protocols/test_masks.py protocols/test_ring.py protocols/test_shamir.py \
-  protocols/test_refusals.py protocols/test_one_question.py deploy/test_policy.py streams/test_private_stream.py studies/test_bounds.py \
-  studies/test_metrics.py studies/test_baselines.py studies/test_claims.py reports/test_pages.py cli/test_cli_map.py
+  protocols/test_refusals.py protocols/test_one_question.py deploy/test_policy.py streams/test_private_stream.py \
+  studies/test_bounds.py studies/test_metrics.py studies/test_baselines.py studies/test_claims.py reports/test_pages.py cli/test_cli_map.py
 check: $(VENV)/.installed-test lint  # while working; `make test` before a commit
 	$(PYTEST) -m "not slow and not statistical" -k "not hostile and not each_warning" $(addprefix tests/,$(CHECK))
 
@@ -40,7 +40,7 @@ docs: $(VENV)/.installed-docs  # a folder of pages that needs no server: site/in
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 	@echo "site/index.html"
 
-test-site: docs $(VENV)/.installed-test  # the built site in Chromium: links, widths, search from a folder; axe-core if named
+test-site: $(VENV)/.installed-test  # after `make docs`: the built site in Chromium: links, widths, search from a folder; axe-core if named
 	DPSPECTRAL_SITE=site $(BIN)/python -m pytest tests/docs/test_site.py -rs
 
 bench: $(VENV)-bench/.installed  # about half an hour; peers live in environments of their own
