@@ -43,7 +43,7 @@ def matrix(
     counter, m, scale = folder.settings.counter, len(place), scale * 2.0**BITS
     lost = folder.lost("matrix")
     answers = [
-        (done.number, done.matrix["step"] * scale, folder.read_array(done.number, "matrix.npy"))
+        (done.number, done.matrix["step"] * scale)
         for done in folder.epochs[max(0, epoch - counter.reach) : epoch]
         if done.matrix is not None and done.number not in lost
     ]
@@ -55,15 +55,15 @@ def matrix(
         missing = tuple(epoch - number for number in lost if number >= since)
         g = smoothed(counter, epoch - since + 1, counter.weight(since), missing)
         factor = max(factor, float(np.linalg.norm(g)) * scale)
-        parts = [(g[epoch - number] * step, y) for number, step, y in answers if 0 <= epoch - number < len(g)]
+        parts = [(g[epoch - number] * step, number) for number, step in answers if 0 <= epoch - number < len(g)]
         blocks += [(row, min(row + height, last), parts) for row in range(first, last, height)]
 
-    def add(block: tuple[int, int, list[tuple[float, NDArray[np.integer]]]]) -> None:
+    def add(block: tuple[int, int, list[tuple[float, int]]]) -> None:
         first, last, parts = block
         start, stop = growing_triangle.size(first), growing_triangle.size(last)
         sums = np.zeros(stop - start, dtype=np.float32)
-        for weight, y in parts:
-            sums += np.float32(weight) * y[start:stop]
+        for weight, number in parts:  # mapped anew for every part, so that what was read does not stay in memory
+            sums += np.float32(weight) * folder.read_array(number, "matrix.npy")[start:stop]
         growing_triangle.spread(sums, first, place, result)
 
     in_threads(add, blocks)
