@@ -36,14 +36,14 @@ def test_two_passes_lose_less_where_noise_matters(values):
 def test_they_are_made_by_the_plan_and_charged_one_by_one(values):
     for epsilon, passes in ((0.1, 2), (20.0, 1)):
         pca = PrivatePCA(4, bounds=(-2, 2), epsilon=epsilon, delta=1e-6).fit(values)
-        entries = pca.ledger_.entries
+        entries = [entry for entry in pca.ledger_.entries if entry.what.startswith("matrix")]
         assert pca.result_.facts.table["passes"] == passes
-        assert [entry.what.partition("columns")[2] for entry in entries[1:]] == (
+        assert [entry.what.partition("columns")[2] for entry in entries] == (
             [", first pass", ", second pass"] if passes == 2 else [""]
         )
         assert pca.ledger_.mu == pytest.approx(Budget(epsilon, 1e-6).mu, rel=1e-9)
         if passes == 2:
-            parts = [entry.mu**2 / (0.9 * pca.ledger_.mu**2) for entry in entries[1:]]
+            parts = [entry.mu**2 / (0.9 * pca.ledger_.mu**2) for entry in entries]
             assert parts == pytest.approx([FIRST, 1 - FIRST], rel=1e-6)
     assert (
         PrivatePCA(4, norm=1.0, bounds=(-2, 2), epsilon=0.1, delta=1e-6).fit(values).result_.facts.table["passes"] == 1

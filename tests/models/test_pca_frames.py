@@ -107,4 +107,4 @@ def test_column_transformer_and_grid_search(frame):
         {"privatepca__n_components": [1, 3]}, cv=2, error_score="raise",
     )  # fmt: skip
     search.fit(frame, y)
-    assert len(ledger.entries) == 2 * 5  # two releases in each of five fits
+    assert len(ledger.entries) == 3 * 5  # mean in two, matrix in one, in each of five fits

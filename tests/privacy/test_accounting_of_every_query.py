@@ -53,7 +53,7 @@ from dpspectral.release.clipping import ClippedProduct, ContributionLengths
 from dpspectral.release.coverage import Coverage
 from dpspectral.release.item_matrix import ItemProducts
 from dpspectral.release.queries import ItemMatrix, Popularity, Product, RootDegrees, RowCount, RowSum, Users
-from dpspectral.release.stream_queries import StreamTally
+from dpspectral.release.stream_queries import PartyMatrix, StreamTally
 from dpspectral.release.tables import ColumnCounts, SecondMoment, SquaredLength
 
 SOURCES = Path(dpspectral.__file__).parent
@@ -119,6 +119,10 @@ def stream_matrix(unit, rule, counter, now, items):
     return Fine(unit, rule, counter, now, np.arange(items), np.ones(items, dtype=np.int32), items)
 
 
+def party_matrix(unit, rule, counter, now, items):
+    return PartyMatrix(unit, rule, counter, now, np.arange(items), np.ones(items, dtype=np.int32), items)
+
+
 def evaluations():
     """A list of the two first items that the user does not have; three items, each unknown, known or held out."""
     rows, made = list(product((0, 1, 2), repeat=3)), []
@@ -163,6 +167,7 @@ CASES = {
     ColumnCounts: tables(counts, 0.6, unit=Persons),
     StreamTally: streams(StreamTally),
     Fine.__base__: streams(stream_matrix),
+    PartyMatrix: streams(party_matrix),
     RankingSums: evaluations(),
 }  # fmt: skip
 # The same integers and noise as ItemProducts on another device: tests/release/test_gpu_item_matrix.py holds them to it.

@@ -23,11 +23,11 @@ from dpspectral.linalg.orthonormal import debiased, signed
 from dpspectral.methods.call import Call
 from dpspectral.methods.power import PowerOptions, check_columns_fit, power_basis
 from dpspectral.methods.quantiles import private_bounds, typical_length
+from dpspectral.methods.table_mean import mean_of_rows
 from dpspectral.methods.table_passes import FIRST, MOST_COLUMNS, WORTH, NoisyMatrix, merged, second_pass
 from dpspectral.methods.table_plan import TablePlan, plan_norm, usual_length
 from dpspectral.privacy.ledger import Run
 from dpspectral.privacy.units import ROW_BITS, BoundedRows, Neighbours, Persons
-from dpspectral.release.queries import RowSum
 from dpspectral.release.source import Curator
 from dpspectral.release.tables import SecondMoment, SquaredLength
 
@@ -138,6 +138,7 @@ class TableRelease:
         self.unit: BoundedRows = self.source.unit
         self.left = 1.0  # of μ²
         self.persons = options.persons
+        self.mean_deviation = 0.0  # of each number of a released mean
         self.joint = joint(options, self.unit, self.source.n, call.mu)
 
     def _spend(self, share: float) -> float:
@@ -184,16 +185,16 @@ class TableRelease:
             if self.persons is None:
                 self.persons = self.source.row_count(self._spend(COUNT_SHARE), self.run)
             return np.zeros(n) if isinstance(options.mean, str) else self._scaled(options.mean, prepared)
-        query = RowSum(self.unit, n, self.persons is None, prepared)
-        what = "sum and number of the rows" if query.counted else "sum of the rows"
-        if isinstance(self.unit, Persons):
-            what = "sum and number of the persons' means" if query.counted else "sum of the persons' means"
-        values = self.source.release(query, self._spend(options.mean_share), self.run, what).values
-        assert self.unit.norm is not None
-        if self.persons is None:
-            self.persons = max(1, round(float(values[-1]) / self.unit.norm))
-        mean: Reals = values[:n] / self.persons
-        return mean if prepared.midpoint is None else np.clip(mean, -1.0, 1.0)
+        boxed = prepared.midpoint is not None and not isinstance(options.norm, float)
+        share = self._spend(options.mean_share)
+        found = mean_of_rows(self.source, self.unit, prepared, self.persons, share, self.run, boxed)
+        self.persons, self.mean_deviation = found.persons, found.deviation
+        return found.centre if prepared.midpoint is None else np.clip(found.centre, -1.0, 1.0)
+
+    def _level_of_mean(self) -> float:
+        """An error e of the mean adds persons·e eᵀ to the matrix: a direction of about this size, by noise alone."""
+        assert self.persons is not None
+        return self.persons * self.source.n * self.mean_deviation**2
 
     @staticmethod
     def _scaled(mean: Reals, prepared: Preparation) -> Reals:
@@ -263,7 +264,7 @@ class TableRelease:
         total = max(float(np.trace(first.matrix)), float(clean.sum()), 0.0)
         rank = _rank_of(self.options.rank, clean, total)
         order = np.argsort(-clean[:rank], kind="stable")
-        level = max(2 * math.sqrt(float(lift[-1])), 2 * first.deviation)
+        level = max(2 * math.sqrt(float(lift[-1])), 2 * first.deviation, self._level_of_mean())
         facts |= {"method": "dense", "noise_std": math.sqrt(float(lift[-1]) / n)}
         return TableBasis(
             signed(vectors[:, order]), clean[order], first.deviation, level, total, None, None, mean, self.persons,
@@ -284,7 +285,7 @@ class TableRelease:
         total = max(float(answer.values[0]), float(basis.eigenvalues.sum()))
         mean = np.zeros(source.n) if prepared.centre is None else prepared.centre
         noise = float(basis.facts["noise_std"])
-        level = 2 * math.sqrt(source.n) * noise
+        level = max(2 * math.sqrt(source.n) * noise, self._level_of_mean())
         return TableBasis(
             basis.components, basis.eigenvalues, math.sqrt(2) * noise, level, total, None, None, mean, self.persons,
             self.unit, basis.facts, None,
