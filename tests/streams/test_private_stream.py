@@ -24,6 +24,7 @@ from dpspectral import (
     report,
 )
 from dpspectral.linalg import growing_triangle
+from dpspectral.privacy.ledger_file import LedgerFile
 from dpspectral.privacy.ledger_lock import LedgerFileError
 from dpspectral.reports import meaning
 from dpspectral.streams.folder import StreamError, StreamFolder
@@ -312,6 +313,29 @@ def test_an_old_copy_with_its_ledger_is_refused_by_the_anchor(tmp_path):
     shutil.move(tmp_path / "backup", tmp_path / "s")
     with pytest.raises(LedgerFileError, match="restored from a backup"):
         PrivateStream.open(tmp_path / "s")
+
+
+def test_a_restored_stream_stays_refused_after_its_loss_was_recorded(tmp_path):
+    """Notes cost nothing, so the anchor has seen no more spent; but an epoch would be released again, for nothing."""
+    stream = create(tmp_path / "s", anchor=tmp_path / "anchor")
+    stream.update(None)
+    shutil.copytree(tmp_path / "s", tmp_path / "backup")
+    stream.update(None)
+    shutil.rmtree(tmp_path / "s")
+    shutil.move(tmp_path / "backup", tmp_path / "s")
+    assert LedgerFile(tmp_path / "s" / "ledger").record("lost", None)[0] == 0
+    with pytest.raises(StreamError, match="restored from an older copy"):
+        PrivateStream.open(tmp_path / "s").update(None)
+    assert len(StreamFolder(tmp_path / "s").epochs) == 1
+
+
+def test_what_was_spent_elsewhere_does_not_end_a_stream(tmp_path):
+    Ledger.create(tmp_path / "ledger", Budget(9, 1e-6), anchor=tmp_path / "anchor")
+    stream = create(tmp_path / "s", ledger=tmp_path / "ledger")
+    stream.update(None)
+    LedgerFile(tmp_path / "ledger").record("a table of another team", 0.1)
+    PrivateStream.open(tmp_path / "s").update(None)
+    assert PrivateStream.open(tmp_path / "s").epoch == 2
 
 
 def test_an_old_copy_with_somebody_who_was_forgotten_is_refused(tmp_path):

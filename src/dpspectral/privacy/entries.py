@@ -100,6 +100,9 @@ class Kind(StrEnum):
     NOTE = "note"  # costs nothing: which answers were given out of what was charged before
 
 
+RESTORED = "restored from an older copy"  # label of what was recorded where entries had been lost
+
+
 class Entry(NamedTuple):
     """One line of a ledger. `release` has the μ of a release, a reservation, or of what was recorded."""
 
@@ -127,6 +130,13 @@ def draft(kind: Kind, what: str, release: Release | None = None, run: str = "", 
           refers: int | None = None) -> Entry:  # fmt: skip
     """An entry before it has a number and a time."""
     return Entry(0, "", kind, what, release, run, label, refers)
+
+
+def restored(entries: Iterable[Entry]) -> int | None:
+    """The number of the last entry before which others were lost, with the notes of runs among them."""
+    return max(
+        (entry.number for entry in entries if entry.kind is Kind.SPENT and entry.label == RESTORED), default=None
+    )
 
 
 def standing(entries: Iterable[Entry]) -> list[Entry]:

@@ -24,7 +24,7 @@ from dpspectral.core.files import flush
 from dpspectral.privacy import anchor, entries
 from dpspectral.privacy.anchor import Anchor
 from dpspectral.privacy.budget import Budget
-from dpspectral.privacy.entries import Entry, Kind, Release, draft
+from dpspectral.privacy.entries import RESTORED, Entry, Kind, Release, draft
 from dpspectral.privacy.ledger_lock import PATIENCE, LedgerFileError, check_host, held
 
 FORMAT = 2
@@ -234,9 +234,10 @@ class LedgerFile:
         def make(content: list[Entry]) -> Entry:
             nonlocal noted
             place = anchor_of(content)
-            seen = 0.0
+            seen, restored = 0.0, False
             if place is not None:
                 known = Anchor.read(place)
+                restored = known.count > len(content)  # notes, which cost nothing, may be among what is lost
                 if known.ledger != self.id:
                     raise LedgerFileError(
                         f"the anchor {place} belongs to another ledger, {known.ledger}, not to this one"
@@ -248,7 +249,8 @@ class LedgerFile:
             if noted == 0 and (place is None or mu is not None):
                 raise LedgerFileError("say how much was spent (--epsilon): no anchor has seen more than this file")
             relation = entries.relation(content) or ""
-            return draft(Kind.SPENT, what, Release(what, relation, noted, 1.0) if noted else None)
+            release = Release(what, relation, noted, 1.0) if noted else None
+            return draft(Kind.SPENT, what, release, label=RESTORED if restored else "")
 
         number = self.append(make, behind=True)
         return noted, number

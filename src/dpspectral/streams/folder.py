@@ -29,6 +29,7 @@ from dpspectral.core.files import UNREADABLE
 from dpspectral.core.private_files import replace_private
 from dpspectral.core.threads import in_threads
 from dpspectral.data.event_log import EventLog
+from dpspectral.privacy.entries import restored
 from dpspectral.privacy.ledger import Ledger
 from dpspectral.privacy.ledger_lock import check_host, give_up, wait_for
 from dpspectral.streams.settings import StreamSettings
@@ -133,6 +134,11 @@ class StreamFolder:
 
     def check(self) -> None:
         """Refuse an old copy; write down what a killed process had finished but not noted."""
+        if (lost := restored(self.ledger.history)) is not None:
+            raise StreamError(
+                f"{self.path}: its ledger was restored from an older copy (entry {lost}), so it cannot tell which "
+                "epochs were released since, and a second answer for one would be a second release. Create a new stream"
+            )
         if self.log.epochs < len(self.epochs):
             raise StreamError(
                 f"{self.path}: past events are those of an old copy, of {self.log.epochs} epochs where "
