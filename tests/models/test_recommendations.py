@@ -1,6 +1,8 @@
 """Lists by name: what goes in, what comes out, and that names, positions and scores belong together."""
 
+import copy
 import json
+import pickle
 from dataclasses import replace
 
 import narwhals as nw
@@ -365,6 +367,12 @@ def test_a_loaded_model_does_all_that_a_fitted_one_does(R, tmp_path, declared):
     with np.load(tmp_path / "a.npz") as content:
         assert ("degrees" in content.files) == declared
         assert json.loads(str(content["recommender"])) == {"filter": "bspm", "alpha": 0.7}
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copied_model_does_all_that_a_fitted_one_does(R, copied):
+    model = fitted(R)
+    same(copied(model), model, R, model.result_.catalogue.chosen)
 
 
 def test_names_can_be_given_when_a_model_is_saved(plain, R, tmp_path, chosen):

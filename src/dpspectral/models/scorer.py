@@ -84,6 +84,12 @@ class Scorer:
         self._result, self._facts, self._lock = result, facts, Lock()
         self._kept = self._serving(self.chosen, None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
     def _serving(self, items: NDArray[np.int64], ease: Ease | None) -> Served:
         place = np.full(self.n, -1, dtype=np.int32)
         place[items] = np.arange(len(items))

@@ -32,7 +32,7 @@ def evaluate(**options: Any) -> None:
     """Recall and NDCG of a BASIS over the people of EVENTS, with noise and intervals: a private release.
 
     EVENTS are records of users (files as in `fit`). A share of each user's pairs is held out by a keyed hash and
-    predicted from the rest. Who is protected is what the basis protects. If these people are in the data of the basis,
-    use the ledger of that data.
+    predicted from the rest; a basis that was fitted on them looks better than it is (`dpspectral split` keeps pairs
+    apart). Who is protected is what the basis protects. If these people are in the data of the basis, use its ledger.
     """
     do("evaluate:evaluate", **options)
