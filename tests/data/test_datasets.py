@@ -180,6 +180,19 @@ def test_malformed_text_names_file_line_and_expectation(tmp_path, items, text, m
     assert "ratings.csv" in str(caught.value)
 
 
+def test_a_folder_of_parquet_and_other_files_is_not_read_in_part(tmp_path, items):
+    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    folder = tmp_path / "events"
+    folder.mkdir()
+    pq.write_table(pa.table({"user": ["u1"], "item": ["a"]}), folder / "one.parquet")
+    (folder / "_SUCCESS").write_text("")
+    assert load(folder, items=items).matrix.sum() == 1
+    (folder / "two.jsonl").write_text('{"user": "u2", "item": "a"}\n')
+    with pytest.raises(DataError, match=r"two\.jsonl is not one"):
+        load(folder, items=items)
+
+
 def test_other_wrong_files(tmp_path, items):
     text = write(tmp_path, lines(","))
     for call, message in [

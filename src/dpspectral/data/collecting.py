@@ -73,6 +73,14 @@ def _existing(path: Path) -> list[File]:
         inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in PARQUET and file.is_file())
         if not inside:
             raise DataError(f"{path}: it is a folder without Parquet files; name files, or a pattern: '{path}/*.csv'")
+        # What other tools write beside Parquet files begins with a dot or an underscore.
+        shown = [file for file in path.rglob("*") if file.is_file() and file.name[0] not in "._"]
+        others = set(shown).difference(inside)
+        if others:
+            raise DataError(
+                f"{path}: of a folder its Parquet files are read, and {min(others).name} is not one; name files, or a "
+                f"pattern: '{path}/*'"
+            )
         return [File(file, path) for file in inside]
     if path.suffix.lower() in _FOREIGN:
         raise DataError(f"{path}: {_FOREIGN[path.suffix.lower()]}")
